@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files as wholes. Errors name the path and what the system said. */
+#ifndef TP_BASE_FILE_H
+#define TP_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* Reads a file of at most limit bytes. *text is malloc'd, NUL-terminated and the caller's. Local.
+ * TP_ERR_INPUT when missing, not a regular file, or larger; TP_ERR_IO, TP_ERR_MEMORY. */
+enum tp_status tp_file_read(const char *path, size_t limit, char **text, size_t *size);
+
+/* Writes a file by rename: it is there whole or not at all. Local. TP_ERR_IO. */
+enum tp_status tp_file_write(const char *path, const void *data, size_t size);
+
+/* Makes a folder and its parents; fine when it exists. Local. TP_ERR_IO. */
+enum tp_status tp_file_make_folder(const char *path);
+
+/* Makes sure that a folder can be written to, by writing and deleting a small file. Local.
+ * TP_ERR_IO. */
+enum tp_status tp_file_probe_folder(const char *path);
+
+/* Flushes a file or folder to disk, by path. Local. TP_ERR_IO. */
+enum tp_status tp_file_sync(const char *path);
+
+bool tp_file_is_folder(const char *path);
+bool tp_file_exists(const char *path);
+
+/* "folder/name", malloc'd and the caller's. NULL without memory. Local. */
+char *tp_file_join(const char *folder, const char *name);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cell: consecutive layers of the model over one token slice at a time, with their keys and
+ * values; with the embedding on the first stage and the tied head on the last. */
+#ifndef TP_CELL_CELL_H
+#define TP_CELL_CELL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "cell/stage.h"
+#include "device/device.h"
+#include "model/parameters.h"
+#include "model/sizes.h"
+
+struct tp_cell;
+
+/* What a cell keeps for each parameter. */
+enum tp_kind { TP_WEIGHT, TP_GRADIENT, TP_MOMENT_1, TP_MOMENT_2, TP_KINDS };
+
+/* Takes all memory of the stage (tp_stage_bytes() of it, limit bytes at most; 0: as the device
+ * allows). device and parameters must outlive the cell. Local. TP_ERR_MEMORY, TP_ERR_DEVICE. */
+enum tp_status tp_cell_new(struct tp_device *device, const struct tp_stage_shape *shape,
+                           const struct tp_parameters *parameters, size_t limit,
+                           struct tp_cell **cell);
+void tp_cell_free(struct tp_cell *cell);
+
+/* The seam, for the engine; valid as long as the cell. n_sums is parameters->count + 1. Local. */
+void tp_cell_stage(struct tp_cell *cell, struct tp_stage *stage);
+
+/* Bytes the cell took. Local. */
+size_t tp_cell_bytes(const struct tp_cell *cell);
+
+/* Copies a parameter (row of the table, held by this stage) from or to host memory, count elements
+ * of the table. Waits. Moments and gradients exist in training only. TP_ERR_DEVICE. */
+enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *data);
+enum tp_status tp_cell_read(struct tp_cell *cell, int row, enum tp_kind kind, float *data);
+
+/* Begins a step over sequences of tokens: inputs[sequences, T] on the first stage,
+ * targets[sequences, T] on the last one (NULL elsewhere; targets NULL on the last stage: no loss,
+ * for generation). Gradients are zeroed when train. The loss is the sum of cross-entropies times
+ * scale: 1 / (number of targets of the whole step). Waits for earlier work. */
+struct tp_cell_step {
+    const int32_t *inputs, *targets;
+    int sequences;
+    double scale;
+    bool train;
+};
+enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_step *step);
+
+/* Logits of the last token of the first sequence of a unit whose forward was the latest begun; last
+ * stage. logits[V]. Waits. TP_ERR_DEVICE. */
+enum tp_status tp_cell_logits(struct tp_cell *cell, const struct tp_unit *unit, float *logits);
+
+/* Checks the gemm provider on every shape that the units run (tp_gemm_check). Waits. */
+enum tp_status tp_cell_check_gemm(struct tp_device *device, const struct tp_stage_shape *shape,
+                                  const struct tp_unit *units, int n_units);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages between ranks. The only layer that knows MPI (besides the program's main). Nothing here
+ * blocks in MPI: waiting is a loop of tests and short sleeps, since a rank blocked in MPI takes a
+ * core that another rank computes on. */
+#ifndef TP_COMM_COMM_H
+#define TP_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct tp_comm;
+
+/* A duplicate of MPI_COMM_WORLD with errors returned. MPI is initialised already (by main or a
+ * test). Collective over the world. TP_ERR_COMM. */
+enum tp_status tp_comm_world(struct tp_comm **comm);
+
+/* Ranks with one color, ordered by key then rank; color < 0: *out is NULL. Collective over comm. */
+enum tp_status tp_comm_split(struct tp_comm *comm, int color, int key, struct tp_comm **out);
+
+/* The ranks of comm that share a node. Collective over comm. */
+enum tp_status tp_comm_split_node(struct tp_comm *comm, struct tp_comm **out);
+
+/* Collective over comm. */
+void tp_comm_free(struct tp_comm *comm);
+
+int tp_comm_rank(const struct tp_comm *comm);
+int tp_comm_size(const struct tp_comm *comm);
+
+/* Send with synchronous semantics (MPI_Issend) from now on: a send completes only once its receive
+ * is matched. For tests: a program that runs so does not lean on buffering. Local. */
+void tp_comm_set_synchronous(struct tp_comm *comm, bool synchronous);
+
+/* An operation under way. Plain memory that may be copied; done when tp_comm_test says so. */
+struct tp_request {
+    _Alignas(8) unsigned char handle[8];
+};
+
+/* Start to send or receive count floats from or into the caller's memory, which must stay until the
+ * request is done. count <= INT_MAX. Local. TP_ERR_COMM. */
+enum tp_status tp_comm_isend(struct tp_comm *comm, const float *data, size_t count, int peer,
+                             int tag, struct tp_request *request);
+enum tp_status tp_comm_irecv(struct tp_comm *comm, float *data, size_t count, int peer, int tag,
+                             struct tp_request *request);
+
+/* Starts an all-reduce in place: sum of doubles. Collective over comm; done by tests. */
+enum tp_status tp_comm_iallreduce_sum(struct tp_comm *comm, double *data, int count,
+                                      struct tp_request *request);
+
+/* Has it finished? A finished request may be tested again. Local. TP_ERR_COMM. */
+enum tp_status tp_comm_test(struct tp_request *request, bool *done);
+
+/* Tests and sleeps until it has. Local. */
+enum tp_status tp_comm_wait(struct tp_request *request);
+
+/* Withdraws a receive that will not be waited for (a failed step). Local. */
+void tp_comm_cancel(struct tp_request *request);
+
+/* Waiting politely, each Collective over comm. */
+enum tp_status tp_comm_barrier(struct tp_comm *comm);
+enum tp_status tp_comm_bcast(struct tp_comm *comm, void *data, size_t bytes, int root);
+enum tp_status tp_comm_allreduce_max(struct tp_comm *comm, int64_t *data, int count);
+/* data[size * bytes], own part filled in. */
+enum tp_status tp_comm_allgather(struct tp_comm *comm, void *data, size_t bytes);
+
+/* Do all ranks go on? Every rank hands in its own status; *agreed is TP_OK when all are, else the
+ * status of the lowest failing rank, whose number is *rank. Collective over comm. TP_ERR_COMM. */
+enum tp_status tp_comm_agree(struct tp_comm *comm, enum tp_status mine, enum tp_status *agreed,
+                             int *rank);
+
+/* MPI's library version and the like, one line, for doctor. Local. */
+const char *tp_comm_library(void);
+
+#endif

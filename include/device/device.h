@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* OpenCL devices: which there are, which one a rank gets, and an open one with its queue and
+ * kernels. No other layer sees OpenCL. Everything is enqueued on one in-order queue and not waited
+ * for, unless a comment says otherwise. */
+#ifndef TP_DEVICE_DEVICE_H
+#define TP_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "model/sizes.h"
+
+struct tp_device;
+
+enum tp_gemm_provider { TP_GEMM_AUTO, TP_GEMM_CLBLAST, TP_GEMM_CBLAS };
+extern const char *const tp_gemm_choices[]; /* for options: "auto", ...; NULL-terminated */
+
+struct tp_device_info {
+    char index[16]; /* "platform:device", as --device takes it */
+    char platform[128], name[128], version[128], driver[64];
+    const char *type; /* "cpu", "gpu" or "accelerator" */
+    int compute_units;
+    size_t memory;       /* bytes */
+    size_t max_buffer;   /* bytes of one buffer */
+    bool native_kernels; /* runs host functions in its queue: host BLAS can be used */
+    bool unified;        /* shares the host's memory */
+};
+
+/* Limits what a CPU device uses to that many threads, for kernels and host BLAS. Sets the
+ * environment of the process, so it has to come before the first other call of this layer. Local.
+ */
+void tp_device_limit_threads(int threads);
+
+/* All devices of all platforms; *infos is malloc'd and the caller's. No platform at all is TP_OK
+ * with *count 0. Local. TP_ERR_DEVICE, TP_ERR_MEMORY. */
+enum tp_status tp_devices_list(struct tp_device_info **infos, int *count);
+
+/* Which of them does rank node_rank of its node get? select is NULL (round robin), an index "0:0",
+ * part of a name, a type, or a list per rank of the node "0=cpu,1=gpu". Local. TP_ERR_USAGE names
+ * --device, the text and what there is; TP_ERR_DEVICE when there is no device at all. */
+enum tp_status tp_device_select(const char *select, int node_rank,
+                                const struct tp_device_info *infos, int count, int *index);
+
+struct tp_device_options {
+    const char *index; /* "platform:device" */
+    int threads;       /* for host BLAS */
+    int head_width;    /* D the kernels are built for */
+    enum tp_gemm_provider gemm;
+};
+
+/* Opens a device and builds the kernels (from the cache, when the same were built before). Local.
+ * TP_ERR_DEVICE with the build log, TP_ERR_MEMORY. TP_ERR_USAGE when the gemm provider is not
+ * there. */
+enum tp_status tp_device_open(const struct tp_device_options *options, struct tp_device **device);
+void tp_device_close(struct tp_device *device);
+
+const struct tp_device_info *tp_device_describe(const struct tp_device *device);
+enum tp_gemm_provider tp_device_gemm(const struct tp_device *device); /* never auto */
+void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint);
+
+/* Versions and build facts for doctor: OpenCL, CLBlast and CBLAS in one line. Local. */
+const char *tp_device_libraries(void);
+
+/* Waits until everything enqueued is done. Sleeps. TP_ERR_DEVICE. */
+enum tp_status tp_device_finish(struct tp_device *device);
+
+#endif

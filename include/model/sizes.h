@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much memory a stage takes, region by region. The same numbers size the arena of a cell and
+ * let a planner predict it. */
+#ifndef TP_MODEL_SIZES_H
+#define TP_MODEL_SIZES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "model/model.h"
+#include "model/parameters.h"
+
+/* What a device adds to a region's bytes. */
+struct tp_footprint {
+    size_t align;      /* every region is rounded up to a multiple, bytes */
+    int element_bytes; /* of activations and weights */
+};
+
+/* What a stage has to hold. */
+struct tp_stage_shape {
+    struct tp_model model;
+    struct tp_stage_layers layers;
+    int seq_len;      /* T */
+    int batch;        /* sequences with live keys and values */
+    int group;        /* sequences of the largest group */
+    size_t rows;      /* tokens with live activations */
+    size_t unit_rows; /* tokens of the largest unit */
+    int slots;        /* message slots per direction */
+    bool train;       /* with gradients, moments and backward memory */
+};
+
+/* Regions of memory besides parameters. Names say what a row of the region is; TP_REGION_LAYER_*
+ * exist once per layer. */
+enum tp_region {
+    TP_REGION_LAYER_INPUT,     /* [rows, C] residual stream entering the layer; the first layer's is
+                                  where messages arrive */
+    TP_REGION_LAYER_MIDDLE,    /* [rows, C] residual stream between attention and MLP */
+    TP_REGION_LAYER_NORM_1,    /* [rows, 2] mean and 1/standard deviation */
+    TP_REGION_LAYER_NORM_2,    /* [rows, 2] */
+    TP_REGION_LAYER_QUERY,     /* [rows, C] */
+    TP_REGION_LAYER_ATTENTION, /* [rows, C] output of attention, before its projection */
+    TP_REGION_LAYER_LSE,       /* [rows, H] log-sum-exp of the scores */
+    TP_REGION_LAYER_HIDDEN,    /* [rows, n_inner] before GELU */
+    TP_REGION_LAYER_KEY,       /* [batch, H, T, D'] D' is D rounded up to 16 */
+    TP_REGION_LAYER_VALUE,
+    TP_REGION_LAYER_KEY_GRADIENT, /* [group, H, T, D'] */
+    TP_REGION_LAYER_VALUE_GRADIENT,
+    TP_REGION_OUTPUT,          /* [rows, C] on the last stage; else [slots, unit_rows, C] to send */
+    TP_REGION_BACKWARD,        /* [slots, unit_rows, C] gradient of the residual stream: received,
+                                  changed in place, sent */
+    TP_REGION_NORMED,          /* [unit_rows, C] scratch: a layer norm's output */
+    TP_REGION_NORMED_GRADIENT, /* [unit_rows, C] scratch */
+    TP_REGION_QKV, /* [unit_rows, 3C] scratch: queries, keys, values or their gradient */
+    TP_REGION_ATTENTION_GRADIENT, /* [unit_rows, C] scratch */
+    TP_REGION_QUERY_GRADIENT,     /* [unit_rows, C] scratch */
+    TP_REGION_GELU,               /* [unit_rows, n_inner] scratch: GELU's output */
+    TP_REGION_GELU_GRADIENT,      /* [unit_rows, n_inner] scratch */
+    TP_REGION_INPUT_TOKENS,       /* [batch, T] int32, first stage */
+    TP_REGION_TARGET_TOKENS,      /* [batch, T] int32, last stage */
+    TP_REGION_FINAL_NORM,         /* [rows, 2] last stage */
+    TP_REGION_FINAL_GRADIENT,     /* [rows, C] last stage: gradient of the final norm's output */
+    TP_REGION_LOGITS,             /* [head_rows, V] last stage: one chunk of logits */
+    TP_REGION_LOSS,               /* [batch, T] last stage: cross-entropy of each target */
+    TP_REGION_HEAD_GRADIENT,      /* [V, C] the head's part of wte's gradient, last stage */
+    TP_REGION_TIED, /* [V, C] the other stage's part, when K > 1, first and last stage */
+    TP_REGION_SUMS, /* partial sums of squares */
+    TP_REGION_COUNT
+};
+
+bool tp_region_is_per_layer(enum tp_region region);
+
+/* 4-byte elements of one region; 0 when this stage has none. Local. */
+size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape);
+
+/* Bytes of a region or tensor of that many 4-byte elements, rounded up. Local. */
+size_t tp_footprint_bytes(const struct tp_footprint *footprint, size_t count);
+
+/* Bytes of a whole stage: regions, weights, gradients and moments. Local. */
+size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint);
+
+/* Head width as it is stored in key and value caches: D rounded up to the vector of 16. Local. */
+int tp_head_stride(const struct tp_model *model);
+
+/* Rows of logits that exist at once. Local. */
+size_t tp_head_rows(const struct tp_stage_shape *shape);
+
+/* Elements whose squares make one partial sum; fixed, so that sums do not depend on the device's
+ * parallelism or the stage. */
+#define TP_SUM_BLOCK 4096
+
+#endif

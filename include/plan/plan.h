@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan: everything that decides who computes what and in which order. Immutable once made. */
+#ifndef TP_PLAN_PLAN_H
+#define TP_PLAN_PLAN_H
+
+#include "base/status.h"
+#include "model/model.h"
+#include "model/parameters.h"
+#include "plan/slices.h"
+
+enum tp_schedule_kind {
+    TP_SCHEDULE_GPIPE,    /* one slice per sequence; all forwards, then all backwards */
+    TP_SCHEDULE_TERAPIPE, /* token slices; all forwards, then all backwards */
+    TP_SCHEDULE_FORWARD   /* forwards only: evaluation, prefill */
+};
+
+/* "gpipe", ...; choices for options, NULL-terminated, in the enum's order without forward. */
+const char *tp_schedule_name(enum tp_schedule_kind kind);
+extern const char *const tp_schedule_choices[];
+
+struct tp_group {
+    int sequences;
+    struct tp_slices slices;
+};
+
+struct tp_plan {
+    struct tp_model model;
+    int seq_len; /* T */
+    int batch;   /* B of the replica */
+    int data, pipe, op;
+    enum tp_schedule_kind schedule;
+    int n_stages;
+    struct tp_stage_layers *stages; /* [pipe] */
+    int n_groups;
+    struct tp_group *groups; /* in order of execution; sequences add up to batch */
+};
+
+/* Layers over K stages, as equal as can be, the first L mod K stages one more. out[K]. Local. */
+void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out);
+
+/* The plan without a planner: groups of group_size sequences (0: min(B, ceil(B/K))), the last group
+ * is the remainder, all cut alike. slices NULL: min(4, T/8) uniform ones, at least one, and one for
+ * gpipe. Local. TP_ERR_USAGE when K > L, or gpipe with more than one slice; TP_ERR_MEMORY. */
+enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int batch, int pipe,
+                               enum tp_schedule_kind schedule, int group_size,
+                               const struct tp_slices *slices, struct tp_plan **plan);
+
+/* The same plan for fewer sequences and another schedule: groups lose sequences from the end, empty
+ * ones are dropped. 1 <= batch <= plan->batch. Local. TP_ERR_MEMORY. */
+enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_schedule_kind schedule,
+                              struct tp_plan **shrunk);
+
+void tp_plan_free(struct tp_plan *plan);
+
+/* Writes plan.json (contracts, without "predicted"), by rename. Local. TP_ERR_IO, TP_ERR_MEMORY. */
+enum tp_status tp_plan_save(const struct tp_plan *plan, const char *path);
+
+#endif
