@@ -22,7 +22,8 @@ struct tp_unit {
     int first_sequence; /* of the group, in the replica's batch */
     int sequences;      /* of the group */
     size_t row;         /* first row of the unit in the memory for live activations */
-    int slot;           /* message slot that the unit uses, in [0, slots) */
+    int slot[2];        /* message slot per direction, in [0, slots): place in that direction's
+                           order modulo slots */
 };
 
 static inline size_t tp_unit_rows(const struct tp_unit *unit)
