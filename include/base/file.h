@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -12,8 +13,21 @@
  * TP_ERR_INPUT when missing, not a regular file, or larger; TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_file_read(const char *path, size_t limit, char **text, size_t *size);
 
-/* Writes a file by rename: it is there whole or not at all. Local. TP_ERR_IO. */
+/* Opens a regular file for reading; the descriptor is the caller's to close. Local. TP_ERR_INPUT
+ * when missing, a folder, a device or a pipe; TP_ERR_IO. */
+enum tp_status tp_file_open(const char *path, int *fd, uint64_t *size);
+
+/* Writes a file by rename: it is there whole or not at all. A device or a pipe is written to in
+ * place. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_file_write(const char *path, const void *data, size_t size);
+
+/* For files that are written piece by piece: writes all bytes; flushes to disk and closes (closed
+ * on failure too). path is for errors. Local. TP_ERR_IO. */
+enum tp_status tp_file_write_all(int fd, const char *path, const void *data, size_t size);
+enum tp_status tp_file_close(int fd, const char *path);
+
+/* Gives a file or folder another name, replacing what has it. Local. TP_ERR_IO. */
+enum tp_status tp_file_rename(const char *from, const char *to);
 
 /* Makes a folder and its parents; fine when it exists. Local. TP_ERR_IO. */
 enum tp_status tp_file_make_folder(const char *path);

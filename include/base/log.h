@@ -4,13 +4,17 @@
 #ifndef TP_BASE_LOG_H
 #define TP_BASE_LOG_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 
 enum tp_log_level { TP_LOG_ERROR, TP_LOG_WARNING, TP_LOG_INFO, TP_LOG_DEBUG };
 
 /* Prints "terapipe: error: ..." (or warning, note, debug) as one write of one line. Local.
- * While held, an error is kept instead (the first one only). Lines above the level are dropped. */
+ * While held, an error is kept instead (the first one only). Lines above the level are dropped;
+ * control characters are printed as '?'. */
 void tp_log(enum tp_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void tp_log_list(enum tp_log_level level, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /* Most verbose level that is printed; TP_LOG_INFO at start. Local. */
 void tp_log_set_level(enum tp_log_level level);
@@ -22,7 +26,8 @@ void tp_log_set_rank(int rank);
 /* From now on errors are kept. Local. */
 void tp_log_hold(void);
 
-/* Ends holding; prints the kept error when there is one and print is true, else drops it. Local. */
-void tp_log_release(bool print);
+/* Ends holding; prints the kept error when there is one and print_kept is true, else drops it.
+ * Local. */
+void tp_log_release(bool print_kept);
 
 #endif

@@ -31,7 +31,8 @@ struct tp_option {
     enum tp_option_type type;
     size_t offset;       /* of the field in the settings struct */
     const char *initial; /* default as text, or NULL: field stays as it is and is "not given" */
-    double min, max;     /* range of numbers, inclusive; both 0: none */
+    double min, max;     /* range of numbers, inclusive; both 0: none; max INT_MAX, UINT64_MAX or
+                            DBL_MAX: open above */
     const char *const *choices; /* NULL-terminated, for TP_OPTION_CHOICE */
     const char *argument;       /* what help calls the value, with its unit: "TOKENS", "SEC" */
     const char *help;           /* one line */
@@ -48,8 +49,10 @@ struct tp_options {
     bool help; /* --help was there: nothing else was checked */
 };
 
-/* Parses argv[1..) into the settings. Local. TP_ERR_USAGE names the option, its value and what was
- * expected. rows, settings and argv must outlive the result. */
+/* Parses argv[1..) into the settings, whose lists are empty at first. A value that begins with "--"
+ * has to be written --name=value; "--" ends the options; a list that is given twice goes on. Local.
+ * TP_ERR_USAGE names the option, its value and what was expected; TP_ERR_MEMORY. rows, settings and
+ * argv must outlive the result. */
 enum tp_status tp_options_parse(struct tp_options *options, const struct tp_option *rows,
                                 int n_rows, void *settings, int argc, char **argv);
 void tp_options_fini(struct tp_options *options);

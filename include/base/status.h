@@ -34,8 +34,8 @@ enum tp_status tp_fail(enum tp_status status, const char *format, ...)
     } while (0)
 
 /* For our own bugs, never for input. Compiled in by --enable-debug only. */
-#ifdef TP_DEBUG
 void tp_assert_failed(const char *what, const char *file, int line);
+#ifdef TP_DEBUG
 #define TP_ASSERT(what) ((what) ? (void)0 : tp_assert_failed(#what, __FILE__, __LINE__))
 #else
 #define TP_ASSERT(what) ((void)sizeof(what))

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const marks[] = {
+    [TP_LOG_ERROR] = "error",
+    [TP_LOG_WARNING] = "warning",
+    [TP_LOG_INFO] = "note",
+    [TP_LOG_DEBUG] = "debug",
+};
+
+/* The longest line; what is beyond it is cut off. Fixed, so that reporting needs no memory. */
+enum { LINE = 4096 };
+
+static struct {
+    enum tp_log_level level;
+    int rank;
+    bool held;       /* errors are kept */
+    char kept[LINE]; /* the first of them, as it will be printed; "" for none */
+} logger = {.level = TP_LOG_INFO, .rank = -1};
+
+/* A line stays one line, whatever a file or an argument put into it. */
+static void flatten(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
+static void compose(char line[LINE], enum tp_log_level level, const char *format, va_list arguments)
+{
+    char rank[32] = "";
+
+    if (logger.rank >= 0)
+        snprintf(rank, sizeof rank, "rank %d: ", logger.rank);
+    int used = snprintf(line, LINE, "terapipe: %s%s: ", rank, marks[level]);
+    vsnprintf(line + used, (size_t)(LINE - 1 - used), format, arguments);
+    flatten(line);
+    strcat(line, "\n");
+}
+
+/* One write, so that lines of several processes do not mix. */
+static void print(const char *line)
+{
+    ssize_t written = write(STDERR_FILENO, line, strlen(line));
+
+    (void)written; /* there is nowhere left to say that it failed */
+}
+
+void tp_log_list(enum tp_log_level level, const char *format, va_list arguments)
+{
+    char line[LINE];
+
+    if (level > logger.level)
+        return;
+    compose(line, level, format, arguments);
+    if (level != TP_LOG_ERROR || !logger.held)
+        print(line);
+    else if (!logger.kept[0])
+        strcpy(logger.kept, line);
+}
+
+void tp_log(enum tp_log_level level, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    tp_log_list(level, format, arguments);
+    va_end(arguments);
+}
+
+void tp_log_set_level(enum tp_log_level level)
+{
+    logger.level = level;
+}
+
+void tp_log_set_rank(int rank)
+{
+    logger.rank = rank;
+}
+
+void tp_log_hold(void)
+{
+    logger.held = true;
+}
+
+void tp_log_release(bool print_kept)
+{
+    if (print_kept && logger.kept[0])
+        print(logger.kept);
+    logger.held = false;
+    logger.kept[0] = '\0';
+}
