@@ -19,6 +19,7 @@ struct tp_unit {
     struct tp_slice slice;
     int index;          /* place in the list of units: identifies the unit in messages */
     int number;         /* of the slice within its group, from 0 */
+    int last;           /* number of the group's last slice */
     int first_sequence; /* of the group, in the replica's batch */
     int sequences;      /* of the group */
     size_t row;         /* first row of the unit in the memory for live activations */
