@@ -66,6 +66,8 @@ enum tp_status tp_mapping_begin(struct tp_device *device, struct tp_view view, s
                                 enum tp_access access, struct tp_mapping *mapping);
 /* Has it begun? Never waits. TP_ERR_DEVICE also when a command before it failed. */
 enum tp_status tp_mapping_ready(struct tp_mapping *mapping, bool *ready);
+/* Waits until it has begun. TP_ERR_DEVICE. */
+enum tp_status tp_mapping_wait(struct tp_mapping *mapping);
 /* Ends it: commands enqueued from now on see what the host wrote. */
 enum tp_status tp_mapping_end(struct tp_mapping *mapping);
 

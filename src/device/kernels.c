@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "device/kernels.h"
+
+#include "opencl.h"
+
+/* One argument of a kernel; a view takes two of OpenCL's: buffer and offset. */
+struct argument {
+    enum { VIEW, INT, SIZE, FLOAT } type;
+    union {
+        struct tp_view view;
+        cl_int integer;
+        cl_ulong size;
+        cl_float number;
+    } as;
+};
+
+/* clang-format off */
+#define VIEW(x) {VIEW, {.view = (x)}}
+#define INT(x) {INT, {.integer = (x)}}
+#define SIZE(x) {SIZE, {.size = (x)}}
+#define FLOAT(x) {FLOAT, {.number = (float)(x)}}
+/* clang-format on */
+
+static cl_int set_argument(cl_kernel kernel, cl_uint *index, const struct argument *argument)
+{
+    switch (argument->type) {
+    case VIEW: {
+        const cl_ulong offset = argument->as.view.offset;
+        cl_mem memory = argument->as.view.buffer->memory;
+        cl_int code = clSetKernelArg(kernel, (*index)++, sizeof(memory), &memory);
+        return code != CL_SUCCESS ? code
+                                  : clSetKernelArg(kernel, (*index)++, sizeof(offset), &offset);
+    }
+    case INT:
+        return clSetKernelArg(kernel, (*index)++, sizeof(cl_int), &argument->as.integer);
+    case SIZE:
+        return clSetKernelArg(kernel, (*index)++, sizeof(cl_ulong), &argument->as.size);
+    case FLOAT:
+        return clSetKernelArg(kernel, (*index)++, sizeof(cl_float), &argument->as.number);
+    }
+    return CL_INVALID_ARG_VALUE;
+}
+
+/* Enqueues a kernel over items work-items; those beyond, up to whole groups, return at once. */
+static enum tp_status launch(struct tp_device *device, enum tp_kernel which, size_t items,
+                             const struct argument *arguments, size_t count)
+{
+    cl_kernel kernel = device->kernels[which];
+    const size_t local = device->local, global = (items + local - 1) / local * local;
+    cl_uint index = 0;
+    cl_int code = CL_SUCCESS;
+    if (items == 0)
+        return TP_OK;
+    for (size_t i = 0; i < count && code == CL_SUCCESS; i++)
+        code = set_argument(kernel, &index, &arguments[i]);
+    if (code == CL_SUCCESS)
+        code = clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL);
+    return code == CL_SUCCESS ? TP_OK : tp_cl_fail(tp_kernel_names[which], code, __FILE__, __LINE__);
+}
+
+#define LAUNCH(device, which, items, ...)                                                          \
+    launch(device, which, items, (const struct argument[]){__VA_ARGS__},                           \
+           sizeof((const struct argument[]){__VA_ARGS__}) / sizeof(struct argument))
+
+/* Work-items of kernels that take blocks; the sizes are those of cl/prelude.cl. */
+static size_t blocks(size_t count, size_t size)
+{
+    return (count + size - 1) / size;
+}
+enum { LANES = 16, COLUMNS = 64 };
+
+enum tp_status tp_layer_norm_forward(struct tp_device *device, struct tp_view y,
+                                     struct tp_view statistics, struct tp_view x,
+                                     struct tp_view weight, struct tp_view bias, size_t rows, int C,
+                                     double epsilon)
+{
+    return LAUNCH(device, TP_KERNEL_LAYER_NORM_FORWARD, rows, VIEW(y), VIEW(statistics), VIEW(x),
+                  VIEW(weight), VIEW(bias), SIZE(rows), INT(C), FLOAT(epsilon));
+}
+
+enum tp_status tp_layer_norm_again(struct tp_device *device, struct tp_view y, struct tp_view x,
+                                   struct tp_view statistics, struct tp_view weight,
+                                   struct tp_view bias, size_t rows, int C)
+{
+    return LAUNCH(device, TP_KERNEL_LAYER_NORM_AGAIN, rows, VIEW(y), VIEW(x), VIEW(statistics),
+                  VIEW(weight), VIEW(bias), SIZE(rows), INT(C));
+}
+
+enum tp_status tp_layer_norm_backward(struct tp_device *device, struct tp_view dx,
+                                      struct tp_view dweight, struct tp_view dbias, struct tp_view dy,
+                                      struct tp_view x, struct tp_view statistics,
+                                      struct tp_view weight, size_t rows, int C, float beta)
+{
+    TP_TRY(LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD_WEIGHT, blocks((size_t)C, LANES),
+                  VIEW(dweight), VIEW(dbias), VIEW(dy), VIEW(x), VIEW(statistics), SIZE(rows), INT(C)));
+    return LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD, rows, VIEW(dx), VIEW(dy), VIEW(x),
+                  VIEW(statistics), VIEW(weight), SIZE(rows), INT(C), FLOAT(beta));
+}
+
+enum tp_status tp_bias_residual(struct tp_device *device, struct tp_view y, struct tp_view x,
+                                struct tp_view bias, size_t rows, int C)
+{
+    return LAUNCH(device, TP_KERNEL_BIAS_RESIDUAL, rows, VIEW(y), VIEW(x), VIEW(bias), SIZE(rows),
+                  INT(C));
+}
+
+enum tp_status tp_bias_gelu_forward(struct tp_device *device, struct tp_view y, struct tp_view h,
+                                    struct tp_view bias, size_t rows, int N)
+{
+    return LAUNCH(device, TP_KERNEL_BIAS_GELU_FORWARD, rows, VIEW(y), VIEW(h), VIEW(bias), SIZE(rows),
+                  INT(N));
+}
+
+enum tp_status tp_gelu_backward(struct tp_device *device, struct tp_view y, struct tp_view dh,
+                                struct tp_view h, size_t rows, int N)
+{
+    return LAUNCH(device, TP_KERNEL_GELU_BACKWARD, rows, VIEW(y), VIEW(dh), VIEW(h), SIZE(rows), INT(N));
+}
+
+enum tp_status tp_bias_backward(struct tp_device *device, struct tp_view dbias, struct tp_view dy,
+                                size_t rows, int N)
+{
+    return LAUNCH(device, TP_KERNEL_BIAS_BACKWARD, blocks((size_t)N, COLUMNS), VIEW(dbias), VIEW(dy),
+                  SIZE(rows), INT(N));
+}
+
+static size_t unit_rows(const struct tp_attention *where)
+{
+    return (size_t)where->sequences * (size_t)where->S;
+}
+
+/* The place of a slice as arguments, as all attention kernels end. */
+#define WHERE(w) INT((w)->sequences), INT((w)->S), INT((w)->P), INT((w)->T), INT((w)->H)
+
+enum tp_status tp_qkv_split(struct tp_device *device, struct tp_view query, struct tp_view key,
+                            struct tp_view value, struct tp_view qkv, struct tp_view bias,
+                            const struct tp_attention *where)
+{
+    return LAUNCH(device, TP_KERNEL_QKV_SPLIT, unit_rows(where), VIEW(query), VIEW(key), VIEW(value),
+                  VIEW(qkv), VIEW(bias), WHERE(where));
+}
+
+enum tp_status tp_qkv_merge(struct tp_device *device, struct tp_view dqkv, struct tp_view dquery,
+                            struct tp_view dkey, struct tp_view dvalue,
+                            const struct tp_attention *where)
+{
+    return LAUNCH(device, TP_KERNEL_QKV_MERGE, unit_rows(where), VIEW(dqkv), VIEW(dquery), VIEW(dkey),
+                  VIEW(dvalue), WHERE(where));
+}
+
+enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out, struct tp_view lse,
+                                    struct tp_view query, struct tp_view key, struct tp_view value,
+                                    const struct tp_attention *where)
+{
+    const size_t tiles = blocks((size_t)where->S, LANES);
+    return LAUNCH(device, TP_KERNEL_ATTENTION_FORWARD,
+                  (size_t)where->sequences * (size_t)where->H * tiles, VIEW(out), VIEW(lse),
+                  VIEW(query), VIEW(key), VIEW(value), WHERE(where));
+}
+
+enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dquery,
+                                     struct tp_view dkey, struct tp_view dvalue, struct tp_view dout,
+                                     struct tp_view out, struct tp_view lse, struct tp_view query,
+                                     struct tp_view key, struct tp_view value,
+                                     const struct tp_attention *where)
+{
+    return LAUNCH(device, TP_KERNEL_ATTENTION_BACKWARD, (size_t)where->sequences * (size_t)where->H,
+                  VIEW(dquery), VIEW(dkey), VIEW(dvalue), VIEW(dout), VIEW(out), VIEW(lse),
+                  VIEW(query), VIEW(key), VIEW(value), WHERE(where));
+}
+
+enum tp_status tp_embedding_forward(struct tp_device *device, struct tp_view x, struct tp_view tokens,
+                                    struct tp_view wte, struct tp_view wpe,
+                                    const struct tp_tokens_at *where, int C)
+{
+    return LAUNCH(device, TP_KERNEL_EMBEDDING_FORWARD, (size_t)where->sequences * (size_t)where->S,
+                  VIEW(x), VIEW(tokens), VIEW(wte), VIEW(wpe), INT(where->sequences), INT(where->S),
+                  INT(where->P), INT(where->T), INT(C));
+}
+
+enum tp_status tp_embedding_backward(struct tp_device *device, struct tp_view dwte,
+                                     struct tp_view dwpe, struct tp_view tokens, struct tp_view dx,
+                                     const struct tp_tokens_at *where, int C)
+{
+    return LAUNCH(device, TP_KERNEL_EMBEDDING_BACKWARD, blocks((size_t)C, COLUMNS), VIEW(dwte),
+                  VIEW(dwpe), VIEW(tokens), VIEW(dx), INT(where->sequences), INT(where->S),
+                  INT(where->P), INT(where->T), INT(C));
+}
+
+enum tp_status tp_cross_entropy(struct tp_device *device, struct tp_view loss, struct tp_view logits,
+                                struct tp_view targets, const struct tp_tokens_at *where, size_t first,
+                                size_t rows, int V, float scale)
+{
+    return LAUNCH(device, TP_KERNEL_CROSS_ENTROPY, rows, VIEW(loss), VIEW(logits), VIEW(targets),
+                  INT(where->S), INT(where->P), INT(where->T), SIZE(first), SIZE(rows), INT(V),
+                  FLOAT(scale));
+}
+
+enum tp_status tp_fill(struct tp_device *device, struct tp_view x, float value, size_t count)
+{
+    return LAUNCH(device, TP_KERNEL_FILL, blocks(count, TP_SUM_BLOCK), VIEW(x), FLOAT(value),
+                  SIZE(count));
+}
+
+enum tp_status tp_add(struct tp_device *device, struct tp_view y, struct tp_view x, size_t count)
+{
+    return LAUNCH(device, TP_KERNEL_ADD, blocks(count, TP_SUM_BLOCK), VIEW(y), VIEW(x), SIZE(count));
+}
+
+enum tp_status tp_sum_squares(struct tp_device *device, struct tp_view partial, struct tp_view x,
+                              size_t count)
+{
+    return LAUNCH(device, TP_KERNEL_SUM_SQUARES, blocks(count, TP_SUM_BLOCK), VIEW(partial), VIEW(x),
+                  SIZE(count));
+}
+
+enum tp_status tp_adamw(struct tp_device *device, struct tp_view w, struct tp_view m,
+                        struct tp_view v, struct tp_view gradient, const struct tp_adamw_step *step,
+                        size_t count)
+{
+    return LAUNCH(device, TP_KERNEL_ADAMW, blocks(count, TP_SUM_BLOCK), VIEW(w), VIEW(m), VIEW(v),
+                  VIEW(gradient), FLOAT(step->shrink), FLOAT(step->rate), FLOAT(step->root),
+                  FLOAT(step->beta1), FLOAT(step->beta2), FLOAT(step->eps), FLOAT(step->scale),
+                  SIZE(count));
+}

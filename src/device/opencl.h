@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this layer share: an open device, and OpenCL's errors. */
+#ifndef TP_DEVICE_OPENCL_H
+#define TP_DEVICE_OPENCL_H
+
+#include <CL/cl.h>
+
+#include "device/device.h"
+#include "device/memory.h"
+
+/* The kernels, by the names they have in cl/. */
+enum tp_kernel {
+    TP_KERNEL_LAYER_NORM_FORWARD,
+    TP_KERNEL_LAYER_NORM_AGAIN,
+    TP_KERNEL_LAYER_NORM_BACKWARD,
+    TP_KERNEL_LAYER_NORM_BACKWARD_WEIGHT,
+    TP_KERNEL_BIAS_RESIDUAL,
+    TP_KERNEL_BIAS_GELU_FORWARD,
+    TP_KERNEL_GELU_BACKWARD,
+    TP_KERNEL_BIAS_BACKWARD,
+    TP_KERNEL_QKV_SPLIT,
+    TP_KERNEL_QKV_MERGE,
+    TP_KERNEL_ATTENTION_FORWARD,
+    TP_KERNEL_ATTENTION_BACKWARD,
+    TP_KERNEL_EMBEDDING_FORWARD,
+    TP_KERNEL_EMBEDDING_BACKWARD,
+    TP_KERNEL_CROSS_ENTROPY,
+    TP_KERNEL_FILL,
+    TP_KERNEL_ADD,
+    TP_KERNEL_SUM_SQUARES,
+    TP_KERNEL_ADAMW,
+    TP_KERNEL_COUNT
+};
+
+extern const char *const tp_kernel_names[TP_KERNEL_COUNT];
+
+struct tp_device {
+    struct tp_device_info info;
+    cl_device_id id;
+    cl_context context;
+    cl_command_queue queue;    /* computing, in order */
+    cl_command_queue transfer; /* the host's turns on memory, beside it */
+    cl_program program;
+    cl_kernel kernels[TP_KERNEL_COUNT];
+    size_t local;  /* work-items of a work-group, the same for every launch: drivers that specialise
+                      a kernel for its local size then compile it once */
+    bool direct;   /* buffers are host memory that host and device both use as it is */
+    size_t align;  /* of regions, bytes */
+    enum tp_gemm_provider gemm;
+};
+
+struct tp_buffer {
+    struct tp_buffer *next; /* in the arena */
+    cl_mem memory;
+    void *host; /* mapped pages behind it when the device is direct, else NULL */
+    size_t bytes;
+};
+
+/* The host address of a view of a direct device. */
+static inline float *tp_view_host(struct tp_view view)
+{
+    return (float *)view.buffer->host + view.offset;
+}
+
+/* Reports a failed call: what, the code's name, the place. Never TP_OK. */
+enum tp_status tp_cl_fail(const char *call, int code, const char *file, int line);
+
+/* Returns from the calling function when an OpenCL (or CLBlast) call fails. Only while nothing is held. */
+#define TP_CL(call)                                                                                \
+    do {                                                                                           \
+        int tp_cl_code = (int)(call);                                                              \
+        if (tp_cl_code != CL_SUCCESS)                                                              \
+            return tp_cl_fail(#call, tp_cl_code, __FILE__, __LINE__);                              \
+    } while (0)
+
+/* Builds the program for a head width and makes its kernels; from the cache when it can. */
+enum tp_status tp_program_build(struct tp_device *device, int head_width);
+void tp_program_release(struct tp_device *device);
+
+/* Can the device's queue run host functions on host memory? Runs one over buffers in an order that
+ * is not that of their creation, and looks at what it wrote. */
+bool tp_memory_is_direct(struct tp_device *device);
+
+/* Can this build and device use the host's BLAS? Sets its threads when so. */
+bool tp_gemm_has_cblas(const struct tp_device *device, int threads);
+
+#endif
