@@ -8,6 +8,7 @@
 #ifndef TP_MODEL_MODEL_H
 #define TP_MODEL_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -26,10 +27,11 @@ enum tp_status tp_model_check(const struct tp_model *model, const char *where);
 enum tp_status tp_model_preset(const char *name, struct tp_model *model);
 
 /* Is this the name of a preset? Local. */
-int tp_model_is_preset(const char *name);
+bool tp_model_is_preset(const char *name);
 
 /* Reads Hugging Face's config.json; path is the file or the folder that holds it. What we do not
- * compute (another activation, untied head, ...) is refused by name. Local. TP_ERR_INPUT. */
+ * compute (another activation, untied head, ...) is refused by name; dropout is ignored with a
+ * note. Local. TP_ERR_INPUT, TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_model_load(const char *path, struct tp_model *model);
 
 /* Writes config.json to a path, by rename. Local. TP_ERR_IO, TP_ERR_MEMORY. */

@@ -41,6 +41,7 @@ struct tp_parameter {
     size_t count; /* elements */
     enum tp_place place;
     int layer;  /* for TP_PLACE_LAYER, else -1 */
+    bool tied;  /* held by the last stage too, as the head: wte */
     bool decay; /* weight decay applies: two dimensions */
     enum tp_initial initial;
     double std; /* for TP_INITIAL_NORMAL */
@@ -50,6 +51,9 @@ struct tp_parameters {
     int count;
     struct tp_parameter *at; /* wte, wpe, layers in order, ln_f.weight, ln_f.bias */
 };
+
+/* Makes one row of a checked model's table. Local. */
+void tp_parameter_describe(const struct tp_model *model, int row, struct tp_parameter *parameter);
 
 /* Makes the table of a checked model. Local. TP_ERR_MEMORY. */
 enum tp_status tp_parameters_init(struct tp_parameters *parameters, const struct tp_model *model);

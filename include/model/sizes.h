@@ -30,7 +30,7 @@ struct tp_stage_shape {
 };
 
 /* Regions of memory besides parameters. Names say what a row of the region is; TP_REGION_LAYER_*
- * exist once per layer. */
+ * exist once per layer, gradients, BACKWARD, TIED and SUMS in training only. */
 enum tp_region {
     TP_REGION_LAYER_INPUT,     /* [rows, C] residual stream entering the layer; the first layer's is
                                   where messages arrive */
@@ -61,18 +61,21 @@ enum tp_region {
     TP_REGION_FINAL_GRADIENT,     /* [rows, C] last stage: gradient of the final norm's output */
     TP_REGION_LOGITS,             /* [head_rows, V] last stage: one chunk of logits */
     TP_REGION_LOSS,               /* [batch, T] last stage: cross-entropy of each target */
-    TP_REGION_HEAD_GRADIENT,      /* [V, C] the head's part of wte's gradient, last stage */
-    TP_REGION_TIED, /* [V, C] the other stage's part, when K > 1, first and last stage */
-    TP_REGION_SUMS, /* partial sums of squares */
+    TP_REGION_HEAD_GRADIENT, /* [V, C] the head's part of wte's gradient, when one stage is first
+                                and last; the last of several has it in the gradient itself */
+    TP_REGION_TIED, /* [V, C] the other stage's part, on the first and the last of several stages */
+    TP_REGION_SUMS, /* partial sums of squares of all the stage's gradients, back to back in the
+                       order of the table: ceil(count / TP_SUM_BLOCK) of each */
     TP_REGION_COUNT
 };
 
 bool tp_region_is_per_layer(enum tp_region region);
 
-/* 4-byte elements of one region; 0 when this stage has none. Local. */
+/* 4-byte elements of one region; 0 when this stage has none; SIZE_MAX when there are more than
+ * size_t holds, as in all functions here. Local. */
 size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape);
 
-/* Bytes of a region or tensor of that many 4-byte elements, rounded up. Local. */
+/* Bytes of a region or tensor of that many elements, rounded up. Local. */
 size_t tp_footprint_bytes(const struct tp_footprint *footprint, size_t count);
 
 /* Bytes of a whole stage: regions, weights, gradients and moments. Local. */
@@ -81,7 +84,8 @@ size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footpr
 /* Head width as it is stored in key and value caches: D rounded up to the vector of 16. Local. */
 int tp_head_stride(const struct tp_model *model);
 
-/* Rows of logits that exist at once. Local. */
+/* Rows of logits that exist at once: up to 32 MiB of them, at least 16 rows, at most a unit's.
+ * Local. */
 size_t tp_head_rows(const struct tp_stage_shape *shape);
 
 /* Elements whose squares make one partial sum; fixed, so that sums do not depend on the device's
