@@ -29,6 +29,12 @@ void tp_comm_free(struct tp_comm *comm);
 int tp_comm_rank(const struct tp_comm *comm);
 int tp_comm_size(const struct tp_comm *comm);
 
+/* Number of a rank of comm in the whole job, for messages to people. Local. */
+int tp_comm_job_rank(const struct tp_comm *comm, int rank);
+
+/* Largest tag of a message. Local. */
+int tp_comm_max_tag(void);
+
 /* Send with synchronous semantics (MPI_Issend) from now on: a send completes only once its receive
  * is matched. For tests: a program that runs so does not lean on buffering. Local. */
 void tp_comm_set_synchronous(struct tp_comm *comm, bool synchronous);
@@ -36,10 +42,12 @@ void tp_comm_set_synchronous(struct tp_comm *comm, bool synchronous);
 /* An operation under way. Plain memory that may be copied; done when tp_comm_test says so. */
 struct tp_request {
     _Alignas(8) unsigned char handle[8];
+    int expect; /* floats that a receive has to bring; -1 for other operations */
 };
 
 /* Start to send or receive count floats from or into the caller's memory, which must stay until the
- * request is done. count <= INT_MAX. Local. TP_ERR_COMM. */
+ * request is done. count <= INT_MAX; a message of another length is an error when its receive is
+ * done. Local. TP_ERR_COMM. */
 enum tp_status tp_comm_isend(struct tp_comm *comm, const float *data, size_t count, int peer,
                              int tag, struct tp_request *request);
 enum tp_status tp_comm_irecv(struct tp_comm *comm, float *data, size_t count, int peer, int tag,
@@ -55,7 +63,8 @@ enum tp_status tp_comm_test(struct tp_request *request, bool *done);
 /* Tests and sleeps until it has. Local. */
 enum tp_status tp_comm_wait(struct tp_request *request);
 
-/* Withdraws a receive that will not be waited for (a failed step). Local. */
+/* Gives up an operation that will not be waited for (a failed step): a receive is withdrawn, a send
+ * left to its fate, so its memory should stay. Not for all-reduces. Local. */
 void tp_comm_cancel(struct tp_request *request);
 
 /* Waiting politely, each Collective over comm. */
@@ -66,7 +75,8 @@ enum tp_status tp_comm_allreduce_max(struct tp_comm *comm, int64_t *data, int co
 enum tp_status tp_comm_allgather(struct tp_comm *comm, void *data, size_t bytes);
 
 /* Do all ranks go on? Every rank hands in its own status; *agreed is TP_OK when all are, else the
- * status of the lowest failing rank, whose number is *rank. Collective over comm. TP_ERR_COMM. */
+ * status of the lowest failing rank, whose number is *rank (the size when there is none).
+ * Collective over comm. TP_ERR_COMM. */
 enum tp_status tp_comm_agree(struct tp_comm *comm, enum tp_status mine, enum tp_status *agreed,
                              int *rank);
 

@@ -15,10 +15,14 @@ struct tp_engine;
 
 /* pipe: the stages, rank = stage, as many as the schedule says. All must outlive the engine.
  * watchdog: seconds without progress after which a step is given up, 0 for never; it is armed after
- * the first step that is run. Local. TP_ERR_MEMORY. */
+ * the first step that is run. Local. TP_ERR_MEMORY; TP_ERR_INPUT when there are more units than
+ * message tags. */
 enum tp_status tp_engine_new(struct tp_comm *pipe, const struct tp_stage *stage,
                              const struct tp_schedule *schedule, double watchdog,
                              struct tp_engine **engine);
+
+/* Withdraws what a failed run left under way; nothing else may be done with its engine, and the
+ * stage's memory should stay until the job has ended. */
 void tp_engine_free(struct tp_engine *engine);
 
 struct tp_step_result {
@@ -27,11 +31,14 @@ struct tp_step_result {
     bool finite; /* loss and norm are; if not, nothing was updated, on any stage */
 };
 
-/* Runs the list once. With reduce and update in it: clip is the largest norm (0: no clipping):
- * gradients are scaled by clip / (norm + 1e-6) when that is below 1. Without (a forward list): the
- * loss is summed over the stages after the list. Collective over pipe. TP_ERR_STUCK says who waits
- * for what, as "rank 2 waits for slice 5 of group 0 from rank 1"; TP_ERR_COMM, TP_ERR_DEVICE: the
- * job has to end. */
+/* Runs the list once, without ever blocking in MPI or on the device: what cannot go on is looked at
+ * every TP_CLOCK_POLL seconds. Computing is enqueued in the order of the list and finishes in it.
+ * A message starts to move when all computing listed before its post is done; then a send's result
+ * is there, and nothing on the device reads or writes a receive's memory. With reduce and update in
+ * it: clip is the largest norm (0: no clipping): gradients are scaled by clip / (norm + 1e-6) when
+ * that is below 1. Without (a forward list): the loss is summed over the stages after the list.
+ * Collective over pipe. TP_ERR_STUCK says who waits for what, as "rank 2 waits for slice 5 of group
+ * 0 from rank 1"; TP_ERR_COMM, TP_ERR_DEVICE: the job has to end. */
 enum tp_status tp_engine_run(struct tp_engine *engine, const struct tp_adamw *adamw, double clip,
                              struct tp_step_result *result);
 

@@ -378,6 +378,8 @@ static bool goes_backward(const struct tp_schedule *schedule)
 
 enum tp_status tp_schedule_check(const struct tp_schedule *const *schedules, int n_stages)
 {
+    if (n_stages < 1)
+        return tp_fail(TP_ERR_INPUT, "schedules of %d stages", n_stages);
     for (int k = 0; k < n_stages; k++) {
         TP_TRY(check_units(schedules[k], schedules[0], k, n_stages));
         TP_TRY(check_actions(schedules[k]));

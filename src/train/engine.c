@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "train/engine.h"
+
+/* A unit's message to or from a neighbour. */
+enum transfer_kind { RECEIVE, SEND, TRANSFER_KINDS };
+
+enum transfer_state {
+    IDLE,   /* not posted in this run */
+    POSTED, /* starts when the computing listed before it is done */
+    MOVING, /* the stage's memory is lent to MPI */
+    OVER
+};
+
+struct transfer {
+    enum transfer_kind kind;
+    enum tp_direction direction;
+    const struct tp_unit *unit;
+    enum transfer_state state;
+    int after; /* computes that have to be done first */
+    struct tp_request request;
+};
+
+/* The reduce's requests. */
+enum { REQUEST_MINE, REQUEST_THEIRS, REQUEST_SUMS, REQUESTS };
+
+struct tp_engine {
+    struct tp_comm *pipe;
+    const struct tp_stage *stage;
+    const struct tp_schedule *schedule;
+    double watchdog;
+    bool armed;  /* the watchdog is, after the first run */
+    bool failed; /* a run did */
+
+    struct transfer *transfers; /* [direction][kind][unit] */
+    struct transfer **active;   /* posted and not over, oldest first */
+    int n_active;
+
+    int begun, computed; /* computes of this run; they finish in order */
+    int oldest;          /* action to look at for the first one that is not done */
+
+    double *sums; /* [stage->n_sums] */
+    struct tp_request requests[REQUESTS];
+    bool requested[REQUESTS]; /* under way */
+
+    const struct transfer *awaited; /* what the list waits for, NULL when that is not a message */
+    const char *awaited_text;       /* then this */
+    double moved;                   /* time of the latest progress */
+    struct tp_step_result result;
+};
+
+static int count_transfers(const struct tp_schedule *schedule)
+{
+    return 2 * TRANSFER_KINDS * schedule->n_units;
+}
+
+static struct transfer *transfer_of(const struct tp_engine *engine, enum tp_direction direction,
+                                    enum transfer_kind kind, int unit)
+{
+    const size_t row = (size_t)direction * TRANSFER_KINDS + (size_t)kind;
+    return &engine->transfers[row * (size_t)engine->schedule->n_units + (size_t)unit];
+}
+
+static int neighbour(const struct tp_engine *engine, const struct transfer *transfer)
+{
+    const bool up = (transfer->kind == SEND) == (transfer->direction == TP_FORWARD);
+    return engine->schedule->stage + (up ? +1 : -1);
+}
+
+/* With two stages both neighbours are the same rank, so the tag has the direction too. */
+enum { TAG_TIED = 0, TAG_UNITS = 1 };
+
+static int tag_of(enum tp_direction direction, int unit)
+{
+    return TAG_UNITS + 2 * unit + (int)direction;
+}
+
+/* --- Progress -----------------------------------------------------------------------------------
+ */
+
+static enum tp_status start(struct tp_engine *engine, struct transfer *transfer)
+{
+    const struct tp_stage *stage = engine->stage;
+    const enum tp_direction direction = transfer->direction;
+    const int peer = neighbour(engine, transfer), tag = tag_of(direction, transfer->unit->index);
+    size_t count;
+    if (transfer->kind == RECEIVE) {
+        float *data;
+        TP_TRY(stage->message_in(stage->self, direction, transfer->unit, &data, &count));
+        TP_TRY(tp_comm_irecv(engine->pipe, data, count, peer, tag, &transfer->request));
+    } else {
+        const float *data;
+        TP_TRY(stage->message_out(stage->self, direction, transfer->unit, &data, &count));
+        TP_TRY(tp_comm_isend(engine->pipe, data, count, peer, tag, &transfer->request));
+    }
+    transfer->state = MOVING;
+    return TP_OK;
+}
+
+static enum tp_status finish(struct tp_engine *engine, struct transfer *transfer)
+{
+    const struct tp_stage *stage = engine->stage;
+    transfer->state = OVER;
+    return (transfer->kind == RECEIVE ? stage->message_in_done : stage->message_out_done)(
+        stage->self, transfer->direction, transfer->unit);
+}
+
+/* Takes a transfer as far as it gets without waiting. */
+static enum tp_status advance(struct tp_engine *engine, struct transfer *transfer, bool *moved)
+{
+    if (transfer->state == POSTED && engine->computed >= transfer->after) {
+        TP_TRY(start(engine, transfer));
+        *moved = true;
+    }
+    if (transfer->state == MOVING) {
+        bool done;
+        TP_TRY(tp_comm_test(&transfer->request, &done));
+        if (done) {
+            TP_TRY(finish(engine, transfer));
+            *moved = true;
+        }
+    }
+    return TP_OK;
+}
+
+static const struct tp_action *oldest_compute(struct tp_engine *engine)
+{
+    while (engine->schedule->actions[engine->oldest].kind != TP_ACTION_COMPUTE)
+        engine->oldest++;
+    return &engine->schedule->actions[engine->oldest];
+}
+
+static enum tp_status poll_computes(struct tp_engine *engine, bool *moved)
+{
+    const struct tp_stage *stage = engine->stage;
+    while (engine->computed < engine->begun) {
+        const struct tp_action *action = oldest_compute(engine);
+        bool done;
+        TP_TRY(stage->poll(stage->self, action->direction, &engine->schedule->units[action->unit],
+                           &done));
+        if (!done)
+            return TP_OK;
+        engine->oldest++;
+        engine->computed++;
+        *moved = true;
+    }
+    return TP_OK;
+}
+
+/* Looks once at everything that is under way. */
+static enum tp_status progress(struct tp_engine *engine, bool *moved)
+{
+    *moved = false;
+    TP_TRY(poll_computes(engine, moved));
+    int kept = 0;
+    for (int i = 0; i < engine->n_active; i++) {
+        struct transfer *transfer = engine->active[i];
+        TP_TRY(advance(engine, transfer, moved));
+        if (transfer->state != OVER)
+            engine->active[kept++] = transfer;
+    }
+    engine->n_active = kept;
+    return TP_OK;
+}
+
+/* --- Waiting ------------------------------------------------------------------------------------
+ */
+
+/* What a unit brings in a direction, for people. */
+static const char *name_unit(enum tp_direction direction, const struct tp_unit *unit, char *text,
+                             size_t size)
+{
+    snprintf(text, size, "%sslice %d of group %d",
+             direction == TP_FORWARD ? "" : "the gradient of ", unit->number, unit->slice.group);
+    return text;
+}
+
+/* Says what this rank waits for. A device that is not done comes first: the rest waits for it, or
+ * would have moved. */
+static enum tp_status fail_stuck(struct tp_engine *engine)
+{
+    const int rank = tp_comm_job_rank(engine->pipe, engine->schedule->stage);
+    const struct transfer *transfer = engine->awaited;
+    char unit[64], what[128];
+    if (transfer == NULL && engine->n_active > 0)
+        transfer = engine->active[0];
+
+    if (engine->computed < engine->begun) {
+        const struct tp_action *action = oldest_compute(engine);
+        name_unit(action->direction, &engine->schedule->units[action->unit], unit, sizeof unit);
+        snprintf(what, sizeof what, "its device to compute %s", unit);
+    } else if (transfer != NULL) {
+        const int peer = tp_comm_job_rank(engine->pipe, neighbour(engine, transfer));
+        name_unit(transfer->direction, transfer->unit, unit, sizeof unit);
+        if (transfer->kind == RECEIVE)
+            snprintf(what, sizeof what, "%s from rank %d", unit, peer);
+        else
+            snprintf(what, sizeof what, "rank %d to take %s", peer, unit);
+    } else {
+        snprintf(what, sizeof what, "%s", engine->awaited_text);
+    }
+    return tp_fail(TP_ERR_STUCK, "rank %d waits for %s, and nothing has moved for %g s", rank, what,
+                   engine->watchdog);
+}
+
+static void begin_wait(struct tp_engine *engine, const struct transfer *awaited, const char *text)
+{
+    engine->awaited = awaited;
+    engine->awaited_text = text;
+    engine->moved = tp_clock_now();
+}
+
+/* One turn of a waiting loop. */
+static enum tp_status turn(struct tp_engine *engine)
+{
+    bool moved;
+    TP_TRY(progress(engine, &moved));
+    if (moved) {
+        engine->moved = tp_clock_now();
+        return TP_OK;
+    }
+    if (engine->armed && engine->watchdog > 0 && tp_clock_now() - engine->moved > engine->watchdog)
+        return fail_stuck(engine);
+    tp_clock_sleep(TP_CLOCK_POLL);
+    return TP_OK;
+}
+
+static enum tp_status wait_transfer(struct tp_engine *engine, const struct transfer *transfer)
+{
+    begin_wait(engine, transfer, NULL);
+    while (transfer->state != OVER)
+        TP_TRY(turn(engine));
+    return TP_OK;
+}
+
+/* Until nothing is under way. */
+static enum tp_status wait_all(struct tp_engine *engine)
+{
+    begin_wait(engine, NULL, NULL);
+    while (engine->computed < engine->begun || engine->n_active > 0)
+        TP_TRY(turn(engine));
+    return TP_OK;
+}
+
+static enum tp_status wait_request(struct tp_engine *engine, int index, const char *text)
+{
+    begin_wait(engine, NULL, text);
+    for (;;) {
+        bool done;
+        TP_TRY(tp_comm_test(&engine->requests[index], &done));
+        if (done) {
+            engine->requested[index] = false;
+            return TP_OK;
+        }
+        TP_TRY(turn(engine));
+    }
+}
+
+/* --- What the stages do together ----------------------------------------------------------------
+ */
+
+/* Swaps the first and the last stage's parts of the tied matrix's gradient. */
+static enum tp_status exchange_tied(struct tp_engine *engine)
+{
+    const struct tp_stage *stage = engine->stage;
+    const int peer = engine->schedule->stage == 0 ? engine->schedule->n_stages - 1 : 0;
+    struct tp_request *requests = engine->requests;
+    const float *mine;
+    float *theirs;
+    size_t count;
+    TP_TRY(stage->tied(stage->self, &mine, &theirs, &count));
+    if (count > 0) {
+        TP_TRY(
+            tp_comm_irecv(engine->pipe, theirs, count, peer, TAG_TIED, &requests[REQUEST_THEIRS]));
+        engine->requested[REQUEST_THEIRS] = true;
+        TP_TRY(tp_comm_isend(engine->pipe, mine, count, peer, TAG_TIED, &requests[REQUEST_MINE]));
+        engine->requested[REQUEST_MINE] = true;
+        TP_TRY(
+            wait_request(engine, REQUEST_THEIRS, "the other part of the tied matrix's gradient"));
+        TP_TRY(wait_request(engine, REQUEST_MINE, "its part of the tied gradient to be taken"));
+    }
+    return stage->tied_done(stage->self);
+}
+
+/* Each number is zero on all stages but one, so that the sum is exact, whatever K is. */
+static enum tp_status sum_over_stages(struct tp_engine *engine, int count)
+{
+    TP_TRY(
+        tp_comm_iallreduce_sum(engine->pipe, engine->sums, count, &engine->requests[REQUEST_SUMS]));
+    engine->requested[REQUEST_SUMS] = true;
+    return wait_request(engine, REQUEST_SUMS, "all stages to hand in their loss and norm");
+}
+
+static enum tp_status reduce(struct tp_engine *engine)
+{
+    const struct tp_stage *stage = engine->stage;
+    const int n_squares = stage->n_sums - 1;
+    TP_TRY(wait_all(engine));
+    TP_TRY(exchange_tied(engine));
+    TP_TRY(stage->sums(stage->self, engine->sums));
+    TP_TRY(sum_over_stages(engine, stage->n_sums));
+
+    double squares = 0;
+    for (int i = 0; i < n_squares; i++)
+        squares += engine->sums[i];
+    const double norm = sqrt(squares), loss = engine->sums[n_squares];
+    engine->result = (struct tp_step_result){
+        .loss = loss, .norm = norm, .finite = isfinite(loss) && isfinite(norm)};
+    return TP_OK;
+}
+
+static enum tp_status update(struct tp_engine *engine, const struct tp_adamw *adamw, double clip)
+{
+    const struct tp_stage *stage = engine->stage;
+    if (!engine->result.finite)
+        return TP_OK;
+    double scale = clip / (engine->result.norm + 1e-6);
+    if (clip == 0 || scale > 1)
+        scale = 1;
+    return stage->update(stage->self, adamw, scale);
+}
+
+/* The loss of a list without reduce. */
+static enum tp_status sum_loss(struct tp_engine *engine)
+{
+    const struct tp_stage *stage = engine->stage;
+    TP_TRY(wait_all(engine));
+    TP_TRY(stage->loss(stage->self, engine->sums));
+    TP_TRY(sum_over_stages(engine, 1));
+    const double loss = engine->sums[0];
+    engine->result = (struct tp_step_result){.loss = loss, .finite = isfinite(loss)};
+    return TP_OK;
+}
+
+/* --- The interpreter -----------------------------------------------------------------------------
+ */
+
+static void post(struct tp_engine *engine, struct transfer *transfer)
+{
+    transfer->state = POSTED;
+    transfer->after = engine->begun;
+    engine->active[engine->n_active++] = transfer;
+}
+
+static enum tp_status compute(struct tp_engine *engine, const struct tp_action *action)
+{
+    const struct tp_stage *stage = engine->stage;
+    TP_TRY(stage->begin(stage->self, action->direction, &engine->schedule->units[action->unit]));
+    engine->begun++;
+    return TP_OK;
+}
+
+static enum tp_status act(struct tp_engine *engine, const struct tp_action *action,
+                          const struct tp_adamw *adamw, double clip)
+{
+    switch (action->kind) {
+    case TP_ACTION_POST_RECEIVE:
+        post(engine, transfer_of(engine, action->direction, RECEIVE, action->unit));
+        return TP_OK;
+    case TP_ACTION_WAIT_RECEIVE:
+        return wait_transfer(engine, transfer_of(engine, action->direction, RECEIVE, action->unit));
+    case TP_ACTION_COMPUTE:
+        return compute(engine, action);
+    case TP_ACTION_POST_SEND:
+        post(engine, transfer_of(engine, action->direction, SEND, action->unit));
+        return TP_OK;
+    case TP_ACTION_WAIT_SEND:
+        return wait_transfer(engine, transfer_of(engine, action->direction, SEND, action->unit));
+    case TP_ACTION_REDUCE:
+        return reduce(engine);
+    case TP_ACTION_UPDATE:
+        return update(engine, adamw, clip);
+    }
+    TP_ASSERT(!"an action");
+    return TP_OK;
+}
+
+static void rewind_list(struct tp_engine *engine)
+{
+    for (int i = 0; i < count_transfers(engine->schedule); i++)
+        engine->transfers[i].state = IDLE;
+    engine->begun = engine->computed = engine->oldest = 0;
+}
+
+static enum tp_status run(struct tp_engine *engine, const struct tp_adamw *adamw, double clip)
+{
+    const struct tp_schedule *schedule = engine->schedule;
+    bool reduced = false;
+    rewind_list(engine);
+    for (int i = 0; i < schedule->n_actions; i++) {
+        bool moved;
+        TP_TRY(act(engine, &schedule->actions[i], adamw, clip));
+        TP_TRY(progress(engine, &moved));
+        reduced |= schedule->actions[i].kind == TP_ACTION_REDUCE;
+    }
+    return reduced ? TP_OK : sum_loss(engine);
+}
+
+enum tp_status tp_engine_run(struct tp_engine *engine, const struct tp_adamw *adamw, double clip,
+                             struct tp_step_result *result)
+{
+    TP_ASSERT(!engine->failed);
+    enum tp_status status = run(engine, adamw, clip);
+    if (status != TP_OK) {
+        engine->failed = true;
+        return status;
+    }
+    engine->armed = true;
+    *result = engine->result;
+    return TP_OK;
+}
+
+/* --- Life ----------------------------------------------------------------------------------------
+ */
+
+enum tp_status tp_engine_set_schedule(struct tp_engine *engine, const struct tp_schedule *schedule)
+{
+    const int n_units = schedule->n_units;
+    if (n_units - 1 > (tp_comm_max_tag() - TAG_UNITS - 1) / 2)
+        return tp_fail(TP_ERR_INPUT, "%d slices in one step: MPI has only %d tags for them",
+                       n_units, tp_comm_max_tag());
+
+    const size_t n_transfers = (size_t)count_transfers(schedule);
+    struct transfer *transfers = calloc(n_transfers, sizeof *transfers);
+    struct transfer **active = calloc(n_transfers, sizeof *active);
+    if (transfers == NULL || active == NULL) {
+        free(transfers);
+        free(active);
+        return tp_fail(TP_ERR_MEMORY, "no memory for the messages of %d slices", n_units);
+    }
+    free(engine->transfers);
+    free(engine->active);
+    engine->transfers = transfers;
+    engine->active = active;
+    engine->schedule = schedule;
+    for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++)
+        for (int kind = 0; kind < TRANSFER_KINDS; kind++)
+            for (int unit = 0; unit < n_units; unit++)
+                *transfer_of(engine, direction, kind, unit) = (struct transfer){
+                    .kind = kind, .direction = direction, .unit = &schedule->units[unit]};
+    return TP_OK;
+}
+
+enum tp_status tp_engine_new(struct tp_comm *pipe, const struct tp_stage *stage,
+                             const struct tp_schedule *schedule, double watchdog,
+                             struct tp_engine **out)
+{
+    TP_ASSERT(tp_comm_size(pipe) == schedule->n_stages && tp_comm_rank(pipe) == schedule->stage);
+    struct tp_engine *engine = calloc(1, sizeof *engine);
+    double *sums = calloc((size_t)stage->n_sums, sizeof *sums);
+    enum tp_status status;
+    if (engine == NULL || sums == NULL) {
+        status = tp_fail(TP_ERR_MEMORY, "no memory for the engine");
+        goto fail;
+    }
+    engine->pipe = pipe;
+    engine->stage = stage;
+    engine->watchdog = watchdog;
+    engine->sums = sums;
+    if ((status = tp_engine_set_schedule(engine, schedule)) != TP_OK)
+        goto fail;
+    *out = engine;
+    return TP_OK;
+fail:
+    free(sums);
+    free(engine);
+    return status;
+}
+
+void tp_engine_free(struct tp_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    for (int i = 0; i < count_transfers(engine->schedule); i++)
+        if (engine->transfers[i].state == MOVING)
+            tp_comm_cancel(&engine->transfers[i].request);
+    for (int i = REQUEST_MINE; i <= REQUEST_THEIRS; i++)
+        if (engine->requested[i])
+            tp_comm_cancel(&engine->requests[i]);
+    if (!engine
+             ->requested[REQUEST_SUMS]) /* MPI cannot withdraw an all-reduce, and may write there */
+        free(engine->sums);
+    free(engine->transfers);
+    free(engine->active);
+    free(engine);
+}
