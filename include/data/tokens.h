@@ -12,8 +12,9 @@
 
 struct tp_tokens;
 
-/* Opens and maps the files; they hold at least one sample of seq_len tokens together. Local.
- * TP_ERR_INPUT names the file and what is wrong with it. */
+/* Opens and maps the files; they hold at least one sample of seq_len tokens together. The names
+ * (not the array of them) must outlive the result. Local. TP_ERR_INPUT names the file and what is
+ * wrong with it; TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_tokens_open(const char *const *paths, int n_paths, int seq_len, int vocab_size,
                               struct tp_tokens **tokens);
 void tp_tokens_close(struct tp_tokens *tokens);

@@ -18,10 +18,9 @@ enum tp_status tp_weights_open(const char *path, const struct tp_parameters *par
 void tp_weights_close(struct tp_weights *weights);
 
 /* Reads parameter number row of the table: its count elements. Local. TP_ERR_IO. */
-enum tp_status tp_weights_read(struct tp_weights *weights, int row, float *out);
+enum tp_status tp_weights_read(const struct tp_weights *weights, int row, float *out);
 
-/* Starts a file with all parameters of the table, in its order, each name with a suffix ("" for a
- * model). Local. TP_ERR_IO. */
+/* Starts a file with all parameters of the table, in its order. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_weights_create(const char *path, const struct tp_parameters *parameters,
                                  struct tp_safetensors_writer **writer);
 
