@@ -38,8 +38,7 @@ static double *numbers(size_t count)
     return allocate(count, sizeof(double));
 }
 
-/* --- pieces: forward, and backward that adds to the gradients of weights -----------------------
- */
+/* --- pieces: forward, and backward that adds to the gradients of weights */
 
 /* y[rows, out] = x[rows, in] w[in, out] + b[out] */
 static void linear(const double *x, const double *w, const double *b, int rows, int in, int out,
@@ -199,8 +198,7 @@ static void add(double *x, const double *y, size_t count)
         x[i] += y[i];
 }
 
-/* --- a layer -----------------------------------------------------------------------------------
- */
+/* --- a layer */
 
 static double *weight(const struct oracle *oracle, int layer, enum tp_layer_tensor tensor)
 {
@@ -279,8 +277,7 @@ static void layer_backward(struct oracle *oracle, int layer, int T, const struct
     free(dqkv);
 }
 
-/* --- embedding, head, a sequence ----------------------------------------------------------------
- */
+/* --- embedding, head, a sequence */
 
 static void embed(const struct oracle *oracle, const int32_t *inputs, int T, double *x)
 {
@@ -366,8 +363,7 @@ static double sequence(struct oracle *oracle, const int32_t *inputs, const int32
     return loss;
 }
 
-/* --- the interface ------------------------------------------------------------------------------
- */
+/* --- the interface */
 
 static double **tensors(const struct tp_parameters *parameters)
 {
