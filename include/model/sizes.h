@@ -69,6 +69,8 @@ enum tp_region {
     TP_REGION_COUNT
 };
 
+/* What errors call a region, and whether each layer has one. Local. */
+const char *tp_region_name(enum tp_region region);
 bool tp_region_is_per_layer(enum tp_region region);
 
 /* 4-byte elements of one region; 0 when this stage has none; SIZE_MAX when there are more than
