@@ -47,7 +47,8 @@ struct tp_device_options {
     int threads;       /* for host BLAS */
     int head_width;    /* D the kernels are built for */
     enum tp_gemm_provider gemm;
-    bool indirect; /* treat a device that shares the host's memory as one that does not; for tests */
+    bool
+        indirect; /* treat a device that shares the host's memory as one that does not; for tests */
 };
 
 /* Opens a device and builds the kernels (from the cache, when the same were built before). Local.

@@ -61,7 +61,8 @@ enum tp_access {
     TP_ACCESS_WRITE /* old contents are lost; no enqueued command may use the part */
 };
 
-/* Begins the host's turn; enqueued, not waited for. TP_ERR_DEVICE. */
+/* Begins the host's turn; enqueued, not waited for. With count 0 there is only the waiting for what
+ * was enqueued so far. TP_ERR_DEVICE. */
 enum tp_status tp_mapping_begin(struct tp_device *device, struct tp_view view, size_t count,
                                 enum tp_access access, struct tp_mapping *mapping);
 /* Has it begun? Never waits. TP_ERR_DEVICE also when a command before it failed. */

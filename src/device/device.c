@@ -15,8 +15,8 @@ void tp_device_limit_threads(int threads)
 {
     char text[16];
     snprintf(text, sizeof(text), "%d", threads);
-    setenv("POCL_MAX_PTHREAD_COUNT", text, 1);   /* PoCL up to 3 */
-    setenv("POCL_CPU_MAX_CU_COUNT", text, 1);    /* PoCL from 4 on */
+    setenv("POCL_MAX_PTHREAD_COUNT", text, 1); /* PoCL up to 3 */
+    setenv("POCL_CPU_MAX_CU_COUNT", text, 1);  /* PoCL from 4 on */
 }
 
 /* Devices of all platforms, as handles: at most this many are looked at. */
@@ -150,12 +150,13 @@ static bool part_for_rank(const char *select, int node_rank, const char **part, 
     return false;
 }
 
-enum tp_status tp_device_select(const char *select, int node_rank, const struct tp_device_info *infos,
-                                int count, int *index)
+enum tp_status tp_device_select(const char *select, int node_rank,
+                                const struct tp_device_info *infos, int count, int *index)
 {
     if (count == 0)
-        return tp_fail(TP_ERR_DEVICE, "no OpenCL device: no platform is installed or none has a "
-                                      "device (on Debian and Ubuntu: apt-get install pocl-opencl-icd)");
+        return tp_fail(TP_ERR_DEVICE,
+                       "no OpenCL device: no platform is installed or none has a "
+                       "device (on Debian and Ubuntu: apt-get install pocl-opencl-icd)");
     if (select == NULL) {
         *index = node_rank % count;
         return TP_OK;
@@ -163,7 +164,8 @@ enum tp_status tp_device_select(const char *select, int node_rank, const struct 
     const char *part;
     size_t length;
     if (!part_for_rank(select, node_rank, &part, &length))
-        return tp_fail(TP_ERR_USAGE, "--device %s: nothing for rank %d of its node", select, node_rank);
+        return tp_fail(TP_ERR_USAGE, "--device %s: nothing for rank %d of its node", select,
+                       node_rank);
 
     int matches = 0, chosen[MAX_DEVICES];
     for (int i = 0; i < count; i++)
@@ -172,13 +174,15 @@ enum tp_status tp_device_select(const char *select, int node_rank, const struct 
             return TP_OK;
         }
     for (int i = 0; i < count && matches < MAX_DEVICES; i++)
-        if (length > 0 && (equals(part, length, infos[i].type) || occurs(part, length, infos[i].name)))
+        if (length > 0 &&
+            (equals(part, length, infos[i].type) || occurs(part, length, infos[i].name)))
             chosen[matches++] = i;
     if (matches == 0)
-        return tp_fail(TP_ERR_USAGE,
-                       "--device %.*s: no such device; expected an index such as %s (%s), part of a "
-                       "name, or a type (cpu, gpu)",
-                       (int)length, part, infos[0].index, infos[0].name);
+        return tp_fail(
+            TP_ERR_USAGE,
+            "--device %.*s: no such device; expected an index such as %s (%s), part of a "
+            "name, or a type (cpu, gpu)",
+            (int)length, part, infos[0].index, infos[0].name);
     *index = chosen[node_rank % matches];
     return TP_OK;
 }

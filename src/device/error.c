@@ -7,7 +7,10 @@
 #include "opencl.h"
 
 /* Codes by their own names, from the headers that define them. */
-#define NAMED(code) {code, #code}
+#define NAMED(code)                                                                                \
+    {                                                                                              \
+        code, #code                                                                                \
+    }
 static const struct {
     int code;
     const char *name;
@@ -75,5 +78,6 @@ enum tp_status tp_cl_fail(const char *call, int code, const char *file, int line
     const char *base = strrchr(file, '/');
     const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_HOST_MEMORY;
     return tp_fail(memory ? TP_ERR_MEMORY : TP_ERR_DEVICE, "%.*s: %s (%d), at %s:%d",
-                   (int)strcspn(call, "("), call, error_name(code), code, base ? base + 1 : file, line);
+                   (int)strcspn(call, "("), call, error_name(code), code, base ? base + 1 : file,
+                   line);
 }

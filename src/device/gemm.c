@@ -29,12 +29,11 @@ static size_t stride_b(const struct tp_gemm *shape)
 static enum tp_status run_clblast(struct tp_device *device, struct tp_view c, struct tp_view a,
                                   struct tp_view b, const struct tp_gemm *shape)
 {
-    TP_CL(CLBlastSgemm(CLBlastLayoutRowMajor,
-                       shape->a_transposed ? CLBlastTransposeYes : CLBlastTransposeNo,
-                       shape->b_transposed ? CLBlastTransposeYes : CLBlastTransposeNo, shape->m,
-                       shape->n, shape->k, 1.0f, a.buffer->memory, a.offset, stride_a(shape),
-                       b.buffer->memory, b.offset, stride_b(shape), shape->beta, c.buffer->memory,
-                       c.offset, shape->n, &device->queue, NULL));
+    TP_CL(CLBlastSgemm(
+        CLBlastLayoutRowMajor, shape->a_transposed ? CLBlastTransposeYes : CLBlastTransposeNo,
+        shape->b_transposed ? CLBlastTransposeYes : CLBlastTransposeNo, shape->m, shape->n,
+        shape->k, 1.0f, a.buffer->memory, a.offset, stride_a(shape), b.buffer->memory, b.offset,
+        stride_b(shape), shape->beta, c.buffer->memory, c.offset, shape->n, &device->queue, NULL));
     return TP_OK;
 }
 
@@ -61,8 +60,8 @@ static enum tp_status run_cblas(struct tp_device *device, struct tp_view c, stru
                                 struct tp_view b, const struct tp_gemm *shape)
 {
     struct native_call call = {tp_view_host(c), tp_view_host(a), tp_view_host(b), *shape};
-    TP_CL(clEnqueueNativeKernel(device->queue, call_cblas, &call, sizeof(call), 0, NULL, NULL, 0, NULL,
-                                NULL));
+    TP_CL(clEnqueueNativeKernel(device->queue, call_cblas, &call, sizeof(call), 0, NULL, NULL, 0,
+                                NULL, NULL));
     return TP_OK;
 }
 
@@ -95,8 +94,8 @@ bool tp_gemm_has_cblas(const struct tp_device *device, int threads)
 
 #endif
 
-enum tp_status tp_gemm(struct tp_device *device, struct tp_view c, struct tp_view a, struct tp_view b,
-                       const struct tp_gemm *shape)
+enum tp_status tp_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
+                       struct tp_view b, const struct tp_gemm *shape)
 {
     return device->gemm == TP_GEMM_CBLAS ? run_cblas(device, c, a, b, shape)
                                          : run_clblast(device, c, a, b, shape);
@@ -172,8 +171,9 @@ static double error_at(const struct operands *host, const struct tp_gemm *shape,
     const size_t at = i * shape->n + j;
     double sum = (double)shape->beta * (double)noise(at, SALT_C), size = fabs(sum);
     for (size_t l = 0; l < shape->k; l++) {
-        const double x = (double)host->a[shape->a_transposed ? l * shape->m + i : i * shape->k + l] *
-                         (double)host->b[shape->b_transposed ? j * shape->k + l : l * shape->n + j];
+        const double x =
+            (double)host->a[shape->a_transposed ? l * shape->m + i : i * shape->k + l] *
+            (double)host->b[shape->b_transposed ? j * shape->k + l : l * shape->n + j];
         sum += x;
         size += fabs(x);
     }
@@ -213,11 +213,10 @@ enum tp_status tp_gemm_check(struct tp_device *device, const struct tp_gemm *sha
     TP_TRY(status);
     /* Rounding of K products in a row is at most about K * 2^-24 of their sizes. */
     if (!(largest <= 1e-6 + (double)shape->k * 6e-8))
-        return tp_fail(TP_ERR_DEVICE,
-                       "%s: gemm by %s is wrong for %c%c %zu x %zu x %zu: relative error %.2g",
-                       device->info.name, tp_gemm_choices[device->gemm],
-                       shape->a_transposed ? 'T' : 'N', shape->b_transposed ? 'T' : 'N', shape->m,
-                       shape->n, shape->k, largest);
+        return tp_fail(
+            TP_ERR_DEVICE, "%s: gemm by %s is wrong for %c%c %zu x %zu x %zu: relative error %.2g",
+            device->info.name, tp_gemm_choices[device->gemm], shape->a_transposed ? 'T' : 'N',
+            shape->b_transposed ? 'T' : 'N', shape->m, shape->n, shape->k, largest);
     *error = largest;
     return TP_OK;
 }

@@ -56,8 +56,10 @@ static enum tp_status launch(struct tp_device *device, enum tp_kernel which, siz
     for (size_t i = 0; i < count && code == CL_SUCCESS; i++)
         code = set_argument(kernel, &index, &arguments[i]);
     if (code == CL_SUCCESS)
-        code = clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL);
-    return code == CL_SUCCESS ? TP_OK : tp_cl_fail(tp_kernel_names[which], code, __FILE__, __LINE__);
+        code =
+            clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL);
+    return code == CL_SUCCESS ? TP_OK
+                              : tp_cl_fail(tp_kernel_names[which], code, __FILE__, __LINE__);
 }
 
 #define LAUNCH(device, which, items, ...)                                                          \
@@ -89,12 +91,14 @@ enum tp_status tp_layer_norm_again(struct tp_device *device, struct tp_view y, s
 }
 
 enum tp_status tp_layer_norm_backward(struct tp_device *device, struct tp_view dx,
-                                      struct tp_view dweight, struct tp_view dbias, struct tp_view dy,
-                                      struct tp_view x, struct tp_view statistics,
-                                      struct tp_view weight, size_t rows, int C, float beta)
+                                      struct tp_view dweight, struct tp_view dbias,
+                                      struct tp_view dy, struct tp_view x,
+                                      struct tp_view statistics, struct tp_view weight, size_t rows,
+                                      int C, float beta)
 {
     TP_TRY(LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD_WEIGHT, blocks((size_t)C, LANES),
-                  VIEW(dweight), VIEW(dbias), VIEW(dy), VIEW(x), VIEW(statistics), SIZE(rows), INT(C)));
+                  VIEW(dweight), VIEW(dbias), VIEW(dy), VIEW(x), VIEW(statistics), SIZE(rows),
+                  INT(C)));
     return LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD, rows, VIEW(dx), VIEW(dy), VIEW(x),
                   VIEW(statistics), VIEW(weight), SIZE(rows), INT(C), FLOAT(beta));
 }
@@ -109,21 +113,22 @@ enum tp_status tp_bias_residual(struct tp_device *device, struct tp_view y, stru
 enum tp_status tp_bias_gelu_forward(struct tp_device *device, struct tp_view y, struct tp_view h,
                                     struct tp_view bias, size_t rows, int N)
 {
-    return LAUNCH(device, TP_KERNEL_BIAS_GELU_FORWARD, rows, VIEW(y), VIEW(h), VIEW(bias), SIZE(rows),
-                  INT(N));
+    return LAUNCH(device, TP_KERNEL_BIAS_GELU_FORWARD, rows, VIEW(y), VIEW(h), VIEW(bias),
+                  SIZE(rows), INT(N));
 }
 
 enum tp_status tp_gelu_backward(struct tp_device *device, struct tp_view y, struct tp_view dh,
                                 struct tp_view h, size_t rows, int N)
 {
-    return LAUNCH(device, TP_KERNEL_GELU_BACKWARD, rows, VIEW(y), VIEW(dh), VIEW(h), SIZE(rows), INT(N));
+    return LAUNCH(device, TP_KERNEL_GELU_BACKWARD, rows, VIEW(y), VIEW(dh), VIEW(h), SIZE(rows),
+                  INT(N));
 }
 
 enum tp_status tp_bias_backward(struct tp_device *device, struct tp_view dbias, struct tp_view dy,
                                 size_t rows, int N)
 {
-    return LAUNCH(device, TP_KERNEL_BIAS_BACKWARD, blocks((size_t)N, COLUMNS), VIEW(dbias), VIEW(dy),
-                  SIZE(rows), INT(N));
+    return LAUNCH(device, TP_KERNEL_BIAS_BACKWARD, blocks((size_t)N, COLUMNS), VIEW(dbias),
+                  VIEW(dy), SIZE(rows), INT(N));
 }
 
 static size_t unit_rows(const struct tp_attention *where)
@@ -138,21 +143,21 @@ enum tp_status tp_qkv_split(struct tp_device *device, struct tp_view query, stru
                             struct tp_view value, struct tp_view qkv, struct tp_view bias,
                             const struct tp_attention *where)
 {
-    return LAUNCH(device, TP_KERNEL_QKV_SPLIT, unit_rows(where), VIEW(query), VIEW(key), VIEW(value),
-                  VIEW(qkv), VIEW(bias), WHERE(where));
+    return LAUNCH(device, TP_KERNEL_QKV_SPLIT, unit_rows(where), VIEW(query), VIEW(key),
+                  VIEW(value), VIEW(qkv), VIEW(bias), WHERE(where));
 }
 
 enum tp_status tp_qkv_merge(struct tp_device *device, struct tp_view dqkv, struct tp_view dquery,
                             struct tp_view dkey, struct tp_view dvalue,
                             const struct tp_attention *where)
 {
-    return LAUNCH(device, TP_KERNEL_QKV_MERGE, unit_rows(where), VIEW(dqkv), VIEW(dquery), VIEW(dkey),
-                  VIEW(dvalue), WHERE(where));
+    return LAUNCH(device, TP_KERNEL_QKV_MERGE, unit_rows(where), VIEW(dqkv), VIEW(dquery),
+                  VIEW(dkey), VIEW(dvalue), WHERE(where));
 }
 
-enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out, struct tp_view lse,
-                                    struct tp_view query, struct tp_view key, struct tp_view value,
-                                    const struct tp_attention *where)
+enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out,
+                                    struct tp_view lse, struct tp_view query, struct tp_view key,
+                                    struct tp_view value, const struct tp_attention *where)
 {
     const size_t tiles = blocks((size_t)where->S, LANES);
     return LAUNCH(device, TP_KERNEL_ATTENTION_FORWARD,
@@ -161,9 +166,9 @@ enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out
 }
 
 enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dquery,
-                                     struct tp_view dkey, struct tp_view dvalue, struct tp_view dout,
-                                     struct tp_view out, struct tp_view lse, struct tp_view query,
-                                     struct tp_view key, struct tp_view value,
+                                     struct tp_view dkey, struct tp_view dvalue,
+                                     struct tp_view dout, struct tp_view out, struct tp_view lse,
+                                     struct tp_view query, struct tp_view key, struct tp_view value,
                                      const struct tp_attention *where)
 {
     return LAUNCH(device, TP_KERNEL_ATTENTION_BACKWARD, (size_t)where->sequences * (size_t)where->H,
@@ -171,8 +176,8 @@ enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dq
                   VIEW(query), VIEW(key), VIEW(value), WHERE(where));
 }
 
-enum tp_status tp_embedding_forward(struct tp_device *device, struct tp_view x, struct tp_view tokens,
-                                    struct tp_view wte, struct tp_view wpe,
+enum tp_status tp_embedding_forward(struct tp_device *device, struct tp_view x,
+                                    struct tp_view tokens, struct tp_view wte, struct tp_view wpe,
                                     const struct tp_tokens_at *where, int C)
 {
     return LAUNCH(device, TP_KERNEL_EMBEDDING_FORWARD, (size_t)where->sequences * (size_t)where->S,
@@ -189,9 +194,10 @@ enum tp_status tp_embedding_backward(struct tp_device *device, struct tp_view dw
                   INT(where->P), INT(where->T), INT(C));
 }
 
-enum tp_status tp_cross_entropy(struct tp_device *device, struct tp_view loss, struct tp_view logits,
-                                struct tp_view targets, const struct tp_tokens_at *where, size_t first,
-                                size_t rows, int V, float scale)
+enum tp_status tp_cross_entropy(struct tp_device *device, struct tp_view loss,
+                                struct tp_view logits, struct tp_view targets,
+                                const struct tp_tokens_at *where, size_t first, size_t rows, int V,
+                                float scale)
 {
     return LAUNCH(device, TP_KERNEL_CROSS_ENTROPY, rows, VIEW(loss), VIEW(logits), VIEW(targets),
                   INT(where->S), INT(where->P), INT(where->T), SIZE(first), SIZE(rows), INT(V),
@@ -206,14 +212,15 @@ enum tp_status tp_fill(struct tp_device *device, struct tp_view x, float value, 
 
 enum tp_status tp_add(struct tp_device *device, struct tp_view y, struct tp_view x, size_t count)
 {
-    return LAUNCH(device, TP_KERNEL_ADD, blocks(count, TP_SUM_BLOCK), VIEW(y), VIEW(x), SIZE(count));
+    return LAUNCH(device, TP_KERNEL_ADD, blocks(count, TP_SUM_BLOCK), VIEW(y), VIEW(x),
+                  SIZE(count));
 }
 
 enum tp_status tp_sum_squares(struct tp_device *device, struct tp_view partial, struct tp_view x,
                               size_t count)
 {
-    return LAUNCH(device, TP_KERNEL_SUM_SQUARES, blocks(count, TP_SUM_BLOCK), VIEW(partial), VIEW(x),
-                  SIZE(count));
+    return LAUNCH(device, TP_KERNEL_SUM_SQUARES, blocks(count, TP_SUM_BLOCK), VIEW(partial),
+                  VIEW(x), SIZE(count));
 }
 
 enum tp_status tp_adamw(struct tp_device *device, struct tp_view w, struct tp_view m,

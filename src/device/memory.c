@@ -48,10 +48,12 @@ void tp_arena_free(struct tp_arena *arena)
     free(arena);
 }
 
-/* Pages of the host, zero and not yet touched: the threads that compute on them touch them first. */
+/* Pages of the host, zero and not yet touched: the threads that compute on them touch them first.
+ */
 static enum tp_status make_direct(struct tp_device *device, struct tp_buffer *buffer, cl_int *code)
 {
-    void *pages = mmap(NULL, buffer->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pages =
+        mmap(NULL, buffer->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED)
         return TP_ERR_MEMORY;
     buffer->host = pages;
@@ -84,19 +86,20 @@ enum tp_status tp_arena_take(struct tp_arena *arena, const char *name, size_t co
         return TP_OK;
     }
     if (bytes > arena->limit - arena->taken)
-        return tp_fail(TP_ERR_MEMORY, "%s needs %zu bytes beside the %zu taken; the limit of %s is %zu",
-                       name, bytes, arena->taken, device->info.name, arena->limit);
+        return tp_fail(TP_ERR_MEMORY,
+                       "%s needs %zu bytes beside the %zu taken; the limit of %s is %zu", name,
+                       bytes, arena->taken, device->info.name, arena->limit);
     if (bytes > device->info.max_buffer)
-        return tp_fail(TP_ERR_MEMORY, "%s needs one buffer of %zu bytes; %s allows %zu", name, bytes,
-                       device->info.name, device->info.max_buffer);
+        return tp_fail(TP_ERR_MEMORY, "%s needs one buffer of %zu bytes; %s allows %zu", name,
+                       bytes, device->info.name, device->info.max_buffer);
 
     struct tp_buffer *buffer = calloc(1, sizeof(*buffer));
     if (buffer == NULL)
         return tp_fail(TP_ERR_MEMORY, "no memory for the list of regions");
     buffer->bytes = bytes;
     cl_int code = CL_SUCCESS;
-    enum tp_status status = device->direct ? make_direct(device, buffer, &code)
-                                           : make_remote(device, buffer, &code);
+    enum tp_status status =
+        device->direct ? make_direct(device, buffer, &code) : make_remote(device, buffer, &code);
     if (status != TP_OK) {
         buffer_free(buffer);
         return tp_fail(TP_ERR_MEMORY, "%s: %s gives no %zu bytes beside the %zu taken (%d)", name,
@@ -134,8 +137,8 @@ enum tp_status tp_memory_read(struct tp_device *device, void *to, struct tp_view
         memcpy(to, tp_view_host(from), count * 4);
         return TP_OK;
     }
-    TP_CL(clEnqueueReadBuffer(device->queue, from.buffer->memory, CL_TRUE, from.offset * 4, count * 4,
-                              to, 0, NULL, NULL));
+    TP_CL(clEnqueueReadBuffer(device->queue, from.buffer->memory, CL_TRUE, from.offset * 4,
+                              count * 4, to, 0, NULL, NULL));
     return TP_OK;
 }
 
@@ -153,11 +156,14 @@ static enum tp_status begin_map(struct tp_device *device, struct tp_view view, s
     if (device->direct) {
         event = marker;
         mapping->data = tp_view_host(view);
+    } else if (count == 0) {
+        event = marker;
     } else if (code == CL_SUCCESS) {
         mapping->data = clEnqueueMapBuffer(
             device->transfer, view.buffer->memory, CL_FALSE,
-            access == TP_ACCESS_READ ? CL_MAP_READ : CL_MAP_WRITE_INVALIDATE_REGION, view.offset * 4,
-            count * 4, marker != NULL ? 1 : 0, marker != NULL ? &marker : NULL, &event, &code);
+            access == TP_ACCESS_READ ? CL_MAP_READ : CL_MAP_WRITE_INVALIDATE_REGION,
+            view.offset * 4, count * 4, marker != NULL ? 1 : 0, marker != NULL ? &marker : NULL,
+            &event, &code);
         if (marker != NULL)
             clReleaseEvent(marker);
         if (code == CL_SUCCESS)
@@ -182,7 +188,8 @@ enum tp_status tp_mapping_ready(struct tp_mapping *mapping, bool *ready)
         return TP_OK;
     }
     cl_int state = CL_QUEUED;
-    TP_CL(clGetEventInfo(mapping->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, NULL));
+    TP_CL(clGetEventInfo(mapping->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state,
+                         NULL));
     if (state < 0)
         TP_CL(state);
     *ready = state == CL_COMPLETE;
@@ -211,7 +218,7 @@ enum tp_status tp_mapping_end(struct tp_mapping *mapping)
         clReleaseEvent(mapping->event);
         mapping->event = NULL;
     }
-    if (device->direct)
+    if (device->direct || mapping->data == NULL)
         return TP_OK;
     cl_event unmapped;
     TP_CL(clEnqueueUnmapMemObject(device->transfer, mapping->view.buffer->memory, mapping->data, 0,
@@ -246,10 +253,10 @@ static bool probe_direct(struct tp_device *device, struct tp_view first, struct 
     struct probe probe = {tp_view_host(sum), tp_view_host(second), tp_view_host(first)};
     /* In by the host's pointers, added natively, out by the device's copy: all see one memory. */
     memcpy(tp_view_host(first), one, sizeof(one));
-    return clEnqueueWriteBuffer(device->queue, second.buffer->memory, CL_TRUE, 0, sizeof(two), two, 0,
-                                NULL, NULL) == CL_SUCCESS &&
-           clEnqueueNativeKernel(device->queue, add_on_host, &probe, sizeof(probe), 0, NULL, NULL, 0,
-                                 NULL, NULL) == CL_SUCCESS &&
+    return clEnqueueWriteBuffer(device->queue, second.buffer->memory, CL_TRUE, 0, sizeof(two), two,
+                                0, NULL, NULL) == CL_SUCCESS &&
+           clEnqueueNativeKernel(device->queue, add_on_host, &probe, sizeof(probe), 0, NULL, NULL,
+                                 0, NULL, NULL) == CL_SUCCESS &&
            clEnqueueReadBuffer(device->queue, sum.buffer->memory, CL_TRUE, 0, sizeof(seen), seen, 0,
                                NULL, NULL) == CL_SUCCESS &&
            seen[0] == 51 && seen[1] == 62 && seen[2] == 73 && seen[3] == 84;
@@ -259,7 +266,7 @@ bool tp_memory_is_direct(struct tp_device *device)
 {
     if (!device->info.native_kernels || !device->info.unified)
         return false;
-    struct tp_arena *arena;
+    struct tp_arena *arena = NULL;
     struct tp_view sum, first, second;
     if (tp_arena_new(device, 0, &arena) != TP_OK)
         return false;

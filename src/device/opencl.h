@@ -42,10 +42,10 @@ struct tp_device {
     cl_command_queue transfer; /* the host's turns on memory, beside it */
     cl_program program;
     cl_kernel kernels[TP_KERNEL_COUNT];
-    size_t local;  /* work-items of a work-group, the same for every launch: drivers that specialise
-                      a kernel for its local size then compile it once */
-    bool direct;   /* buffers are host memory that host and device both use as it is */
-    size_t align;  /* of regions, bytes */
+    size_t local; /* work-items of a work-group, the same for every launch: drivers that specialise
+                     a kernel for its local size then compile it once */
+    bool direct;  /* buffers are host memory that host and device both use as it is */
+    size_t align; /* of regions, bytes */
     enum tp_gemm_provider gemm;
 };
 
@@ -65,7 +65,8 @@ static inline float *tp_view_host(struct tp_view view)
 /* Reports a failed call: what, the code's name, the place. Never TP_OK. */
 enum tp_status tp_cl_fail(const char *call, int code, const char *file, int line);
 
-/* Returns from the calling function when an OpenCL (or CLBlast) call fails. Only while nothing is held. */
+/* Returns from the calling function when an OpenCL (or CLBlast) call fails. Only while nothing is
+ * held. */
 #define TP_CL(call)                                                                                \
     do {                                                                                           \
         int tp_cl_code = (int)(call);                                                              \

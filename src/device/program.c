@@ -74,8 +74,8 @@ static cl_program load_cached(struct tp_device *device, const char *path, const 
         return NULL;
     cl_int code, loaded;
     const unsigned char *bytes = (const unsigned char *)binary;
-    cl_program program = clCreateProgramWithBinary(device->context, 1, &device->id, &size, &bytes,
-                                                   &loaded, &code);
+    cl_program program =
+        clCreateProgramWithBinary(device->context, 1, &device->id, &size, &bytes, &loaded, &code);
     free(binary);
     if (code != CL_SUCCESS || loaded != CL_SUCCESS ||
         clBuildProgram(program, 1, &device->id, options, NULL, NULL) != CL_SUCCESS) {
@@ -90,13 +90,15 @@ static cl_program load_cached(struct tp_device *device, const char *path, const 
 static void save_cached(cl_program program, const char *path)
 {
     size_t size = 0;
-    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(size), &size, NULL) != CL_SUCCESS ||
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(size), &size, NULL) !=
+            CL_SUCCESS ||
         size == 0)
         return;
     unsigned char *binary = malloc(size);
     char *folder = strdup(path);
     if (binary != NULL && folder != NULL &&
-        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) == CL_SUCCESS) {
+        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) ==
+            CL_SUCCESS) {
         *strrchr(folder, '/') = '\0';
         if (tp_file_make_folder(folder) != TP_OK || tp_file_write(path, binary, size) != TP_OK)
             tp_log(TP_LOG_DEBUG, "%s: built kernels are not kept", path);

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cell/cell.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "parts.h"
+
+static size_t region_copies(const struct tp_stage_shape *shape, enum tp_region region)
+{
+    return tp_region_is_per_layer(region) ? (size_t)shape->layers.n_layer : 1;
+}
+
+static enum tp_status take_regions(struct tp_cell *cell)
+{
+    for (int region = 0; region < TP_REGION_COUNT; region++) {
+        const size_t count = tp_region_count((enum tp_region)region, &cell->shape);
+        const size_t copies = region_copies(&cell->shape, (enum tp_region)region);
+        cell->regions[region] = calloc(copies, sizeof(struct tp_view));
+        if (cell->regions[region] == NULL)
+            return tp_fail(TP_ERR_MEMORY, "no memory for a list of regions");
+        for (size_t i = 0; i < copies; i++)
+            TP_TRY(tp_arena_take(cell->arena, tp_region_name((enum tp_region)region), count,
+                                 &cell->regions[region][i]));
+    }
+    return TP_OK;
+}
+
+static bool on_stage(const struct tp_cell *cell, int row)
+{
+    return tp_parameter_on_stage(&cell->parameters->at[row], &cell->shape.model,
+                                 &cell->shape.layers);
+}
+
+static enum tp_status take_tensors(struct tp_cell *cell)
+{
+    const int kinds = cell->shape.train ? TP_KINDS : TP_WEIGHT + 1;
+    for (int kind = 0; kind < kinds; kind++) {
+        cell->tensors[kind] = calloc((size_t)cell->parameters->count, sizeof(struct tp_view));
+        if (cell->tensors[kind] == NULL)
+            return tp_fail(TP_ERR_MEMORY, "no memory for a list of parameters");
+        for (int row = 0; row < cell->parameters->count; row++)
+            if (on_stage(cell, row))
+                TP_TRY(tp_arena_take(cell->arena, cell->parameters->at[row].name,
+                                     cell->parameters->at[row].count, &cell->tensors[kind][row]));
+    }
+    return TP_OK;
+}
+
+/* Host memory for what is read back at the end of a step, and the messages' mappings. */
+static enum tp_status take_host_memory(struct tp_cell *cell)
+{
+    const struct tp_stage_shape *shape = &cell->shape;
+    const size_t slots = (size_t)shape->slots;
+    cell->n_sums = tp_region_count(TP_REGION_SUMS, shape);
+    cell->sums = malloc((cell->n_sums + 1) * sizeof(*cell->sums));
+    cell->losses =
+        malloc(((size_t)shape->batch * (size_t)shape->seq_len + 1) * sizeof(*cell->losses));
+    bool all = cell->sums != NULL && cell->losses != NULL;
+    for (int direction = 0; direction < 2; direction++) {
+        cell->incoming[direction] = calloc(slots, sizeof(struct tp_mapping));
+        cell->outgoing[direction] = calloc(slots, sizeof(struct tp_mapping));
+        all = all && cell->incoming[direction] != NULL && cell->outgoing[direction] != NULL;
+    }
+    return all ? TP_OK : tp_fail(TP_ERR_MEMORY, "no memory for a cell's host side");
+}
+
+enum tp_status tp_cell_new(struct tp_device *device, const struct tp_stage_shape *shape,
+                           const struct tp_parameters *parameters, size_t limit,
+                           struct tp_cell **cell)
+{
+    struct tp_cell *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory for a cell");
+    made->device = device;
+    made->shape = *shape;
+    made->parameters = parameters;
+    made->first = tp_stage_is_first(&shape->layers);
+    made->last = tp_stage_is_last(&shape->layers, &shape->model);
+    enum tp_status status = tp_arena_new(device, limit, &made->arena);
+    if (status == TP_OK)
+        status = take_regions(made);
+    if (status == TP_OK)
+        status = take_tensors(made);
+    if (status == TP_OK)
+        status = take_host_memory(made);
+    if (status != TP_OK) {
+        tp_cell_free(made);
+        return status;
+    }
+    *cell = made;
+    return TP_OK;
+}
+
+static void end_mappings(struct tp_mapping *mappings, int count)
+{
+    for (int i = 0; mappings != NULL && i < count; i++)
+        if (mappings[i].device != NULL)
+            tp_mapping_end(&mappings[i]);
+    free(mappings);
+}
+
+void tp_cell_free(struct tp_cell *cell)
+{
+    if (cell == NULL)
+        return;
+    for (int direction = 0; direction < 2; direction++) {
+        end_mappings(cell->incoming[direction], cell->shape.slots);
+        end_mappings(cell->outgoing[direction], cell->shape.slots);
+    }
+    tp_device_finish(cell->device);
+    for (int kind = 0; kind < TP_KINDS; kind++)
+        free(cell->tensors[kind]);
+    for (int region = 0; region < TP_REGION_COUNT; region++)
+        free(cell->regions[region]);
+    free(cell->sums);
+    free(cell->losses);
+    tp_arena_free(cell->arena);
+    free(cell);
+}
+
+size_t tp_cell_bytes(const struct tp_cell *cell)
+{
+    return tp_arena_bytes(cell->arena);
+}
+
+enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *data)
+{
+    return tp_memory_write(cell->device, cell->tensors[kind][row], data,
+                           cell->parameters->at[row].count);
+}
+
+enum tp_status tp_cell_read(struct tp_cell *cell, int row, enum tp_kind kind, float *data)
+{
+    return tp_memory_read(cell->device, data, cell->tensors[kind][row],
+                          cell->parameters->at[row].count);
+}
+
+static enum tp_status zero_gradients(struct tp_cell *cell)
+{
+    for (int row = 0; row < cell->parameters->count; row++)
+        if (on_stage(cell, row))
+            TP_TRY(tp_fill(cell->device, cell->tensors[TP_GRADIENT][row], 0.0f,
+                           cell->parameters->at[row].count));
+    return tp_fill(cell->device, tp_cell_region(cell, TP_REGION_HEAD_GRADIENT, 0), 0.0f,
+                   tp_region_count(TP_REGION_HEAD_GRADIENT, &cell->shape));
+}
+
+enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_step *step)
+{
+    const size_t tokens = (size_t)step->sequences * (size_t)cell->shape.seq_len;
+    TP_ASSERT(step->sequences <= cell->shape.batch && (!step->train || cell->shape.train));
+    cell->sequences = step->sequences;
+    cell->scale = step->scale;
+    cell->train = step->train;
+    cell->has_targets = cell->last && step->targets != NULL;
+    if (cell->first)
+        TP_TRY(tp_memory_write(cell->device, tp_cell_region(cell, TP_REGION_INPUT_TOKENS, 0),
+                               step->inputs, tokens));
+    if (cell->has_targets)
+        TP_TRY(tp_memory_write(cell->device, tp_cell_region(cell, TP_REGION_TARGET_TOKENS, 0),
+                               step->targets, tokens));
+    return step->train ? zero_gradients(cell) : TP_OK;
+}
+
+/* The products of one unit with that many rows: forward, and in training both gradients. */
+static enum tp_status check_products(struct tp_device *device, const struct tp_stage_shape *shape,
+                                     size_t rows)
+{
+    const size_t C = (size_t)shape->model.n_embd, N = (size_t)shape->model.n_inner;
+    const struct {
+        size_t k, n; /* of a weight matrix */
+    } matrices[] = {{C, 3 * C}, {C, C}, {C, N}, {N, C}};
+    for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
+        const size_t k = matrices[i].k, n = matrices[i].n;
+        const struct tp_gemm products[] = {
+            {.m = rows, .n = n, .k = k},
+            {.b_transposed = true, .m = rows, .n = k, .k = n},
+            {.a_transposed = true, .m = k, .n = n, .k = rows, .beta = 1.0f},
+        };
+        for (int p = 0; p < (shape->train ? 3 : 1); p++) {
+            double error;
+            TP_TRY(tp_gemm_check(device, &products[p], &error));
+        }
+    }
+    return TP_OK;
+}
+
+static enum tp_status check_head(struct tp_device *device, const struct tp_stage_shape *shape,
+                                 size_t rows)
+{
+    const size_t C = (size_t)shape->model.n_embd, V = (size_t)shape->model.vocab_size;
+    const struct tp_gemm products[] = {
+        {.b_transposed = true, .m = rows, .n = V, .k = C},
+        {.m = rows, .n = C, .k = V},
+        {.a_transposed = true, .m = V, .n = C, .k = rows, .beta = 1.0f},
+    };
+    for (int p = 0; p < (shape->train ? 3 : 1); p++) {
+        double error;
+        TP_TRY(tp_gemm_check(device, &products[p], &error));
+    }
+    return TP_OK;
+}
+
+/* Is an earlier unit as large as this one? */
+static bool seen_before(const struct tp_unit *units, int index)
+{
+    for (int i = 0; i < index; i++)
+        if (tp_unit_rows(&units[i]) == tp_unit_rows(&units[index]))
+            return true;
+    return false;
+}
+
+enum tp_status tp_cell_check_gemm(struct tp_device *device, const struct tp_stage_shape *shape,
+                                  const struct tp_unit *units, int n_units)
+{
+    const size_t chunk = tp_head_rows(shape);
+    for (int i = 0; i < n_units; i++) {
+        const size_t rows = tp_unit_rows(&units[i]);
+        if (seen_before(units, i))
+            continue;
+        TP_TRY(check_products(device, shape, rows));
+        if (!tp_stage_is_last(&shape->layers, &shape->model))
+            continue;
+        TP_TRY(check_head(device, shape, rows < chunk ? rows : chunk));
+        if (rows > chunk && rows % chunk != 0)
+            TP_TRY(check_head(device, shape, rows % chunk));
+    }
+    return TP_OK;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "parts.h"
+
+/* One layer's view of a unit: sizes, and the tensors by name. */
+struct layer {
+    struct tp_cell *cell;
+    struct tp_device *device;
+    const struct tp_unit *unit;
+    int layer; /* within the stage */
+    size_t rows;
+    int C, N; /* n_embd, n_inner */
+    struct tp_attention where;
+};
+
+static struct layer layer_of(struct tp_cell *cell, int layer, const struct tp_unit *unit)
+{
+    const struct tp_model *model = &cell->shape.model;
+    return (struct layer){
+        .cell = cell,
+        .device = cell->device,
+        .unit = unit,
+        .layer = layer,
+        .rows = tp_unit_rows(unit),
+        .C = model->n_embd,
+        .N = model->n_inner,
+        .where = {.sequences = unit->sequences,
+                  .S = unit->slice.length,
+                  .P = unit->slice.start,
+                  .T = cell->shape.seq_len,
+                  .H = model->n_head,
+                  .D = model->n_embd / model->n_head},
+    };
+}
+
+static struct tp_view tensor(const struct layer *l, enum tp_kind kind, enum tp_layer_tensor which)
+{
+    const int layer = l->cell->shape.layers.first_layer + l->layer;
+    return l->cell->tensors[kind][tp_parameter_of_layer(layer, which)];
+}
+
+static struct tp_view weight(const struct layer *l, enum tp_layer_tensor which)
+{
+    return tensor(l, TP_WEIGHT, which);
+}
+
+static struct tp_view gradient(const struct layer *l, enum tp_layer_tensor which)
+{
+    return tensor(l, TP_GRADIENT, which);
+}
+
+/* The unit's rows of a region of this layer; the whole of a scratch region. */
+static struct tp_view rows_of(const struct layer *l, enum tp_region region, int columns)
+{
+    return tp_cell_rows(l->cell, region, l->layer, l->unit, (size_t)columns);
+}
+
+static struct tp_view scratch(const struct layer *l, enum tp_region region)
+{
+    return tp_cell_region(l->cell, region, 0);
+}
+
+/* The group's part of a cache region; gradients are kept for one group at a time. */
+static struct tp_view cache(const struct layer *l, enum tp_region region)
+{
+    const bool of_batch = region == TP_REGION_LAYER_KEY || region == TP_REGION_LAYER_VALUE;
+    const size_t sequence =
+        (size_t)l->where.H * (size_t)l->where.T * (size_t)tp_head_stride(&l->cell->shape.model);
+    return tp_view_at(tp_cell_region(l->cell, region, l->layer),
+                      of_batch ? (size_t)l->unit->first_sequence * sequence : 0);
+}
+
+/* y[rows, n] = x[rows, k] w[k, n] */
+static enum tp_status project(const struct layer *l, struct tp_view y, struct tp_view x,
+                              enum tp_layer_tensor w, int n, int k)
+{
+    return tp_gemm(l->device, y, x, weight(l, w),
+                   &(struct tp_gemm){.m = l->rows, .n = (size_t)n, .k = (size_t)k});
+}
+
+/* dx[rows, k] = dy[rows, n] w[k, n]^T */
+static enum tp_status project_input(const struct layer *l, struct tp_view dx, struct tp_view dy,
+                                    enum tp_layer_tensor w, int n, int k)
+{
+    return tp_gemm(
+        l->device, dx, dy, weight(l, w),
+        &(struct tp_gemm){.b_transposed = true, .m = l->rows, .n = (size_t)k, .k = (size_t)n});
+}
+
+/* dw[k, n] += x[rows, k]^T dy[rows, n], and the bias, which follows its matrix in the table. */
+static enum tp_status project_weight(const struct layer *l, enum tp_layer_tensor w,
+                                     struct tp_view x, struct tp_view dy, int n, int k)
+{
+    TP_TRY(tp_gemm(
+        l->device, gradient(l, w), x, dy,
+        &(struct tp_gemm){
+            .a_transposed = true, .m = (size_t)k, .n = (size_t)n, .k = l->rows, .beta = 1.0f}));
+    return tp_bias_backward(l->device, gradient(l, (enum tp_layer_tensor)(w + 1)), dy, l->rows, n);
+}
+
+/* middle = input + projection of attention(norm(input)) */
+static enum tp_status attention_forward(const struct layer *l)
+{
+    const int C = l->C;
+    struct tp_view input = rows_of(l, TP_REGION_LAYER_INPUT, C);
+    struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
+    struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, C);
+    struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, C);
+    struct tp_view key = cache(l, TP_REGION_LAYER_KEY), value = cache(l, TP_REGION_LAYER_VALUE);
+    struct tp_view normed = scratch(l, TP_REGION_NORMED), qkv = scratch(l, TP_REGION_QKV);
+
+    TP_TRY(tp_layer_norm_forward(l->device, normed, rows_of(l, TP_REGION_LAYER_NORM_1, 2), input,
+                                 weight(l, TP_LN_1_WEIGHT), weight(l, TP_LN_1_BIAS), l->rows, C,
+                                 l->cell->shape.model.layer_norm_epsilon));
+    TP_TRY(project(l, qkv, normed, TP_ATTN_WEIGHT, 3 * C, C));
+    TP_TRY(tp_qkv_split(l->device, query, key, value, qkv, weight(l, TP_ATTN_BIAS), &l->where));
+    TP_TRY(tp_attention_forward(l->device, attention, rows_of(l, TP_REGION_LAYER_LSE, l->where.H),
+                                query, key, value, &l->where));
+    TP_TRY(project(l, middle, attention, TP_ATTN_PROJ_WEIGHT, C, C));
+    return tp_bias_residual(l->device, middle, input, weight(l, TP_ATTN_PROJ_BIAS), l->rows, C);
+}
+
+/* y = middle + projection of gelu(expansion of norm(middle)) */
+static enum tp_status mlp_forward(const struct layer *l, struct tp_view y)
+{
+    const int C = l->C, N = l->N;
+    struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
+    struct tp_view hidden = rows_of(l, TP_REGION_LAYER_HIDDEN, N);
+    struct tp_view normed = scratch(l, TP_REGION_NORMED), gelu = scratch(l, TP_REGION_GELU);
+
+    TP_TRY(tp_layer_norm_forward(l->device, normed, rows_of(l, TP_REGION_LAYER_NORM_2, 2), middle,
+                                 weight(l, TP_LN_2_WEIGHT), weight(l, TP_LN_2_BIAS), l->rows, C,
+                                 l->cell->shape.model.layer_norm_epsilon));
+    TP_TRY(project(l, hidden, normed, TP_FC_WEIGHT, N, C));
+    TP_TRY(tp_bias_gelu_forward(l->device, gelu, hidden, weight(l, TP_FC_BIAS), l->rows, N));
+    TP_TRY(project(l, y, gelu, TP_MLP_PROJ_WEIGHT, C, N));
+    return tp_bias_residual(l->device, y, middle, weight(l, TP_MLP_PROJ_BIAS), l->rows, C);
+}
+
+enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
+                                struct tp_view y)
+{
+    const struct layer l = layer_of(cell, layer, unit);
+    TP_TRY(attention_forward(&l));
+    return mlp_forward(&l, y);
+}
+
+/* The gradient at a norm's output, in NORMED_GRADIENT, joins the residual stream's in dx. */
+static enum tp_status norm_backward(const struct layer *l, struct tp_view dx,
+                                    enum tp_layer_tensor w, struct tp_view x,
+                                    struct tp_view statistics)
+{
+    return tp_layer_norm_backward(
+        l->device, dx, gradient(l, w), gradient(l, (enum tp_layer_tensor)(w + 1)),
+        scratch(l, TP_REGION_NORMED_GRADIENT), x, statistics, weight(l, w), l->rows, l->C, 1.0f);
+}
+
+static enum tp_status mlp_backward(const struct layer *l, struct tp_view dx)
+{
+    const int C = l->C, N = l->N;
+    struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
+    struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_2, 2);
+    struct tp_view normed = scratch(l, TP_REGION_NORMED), gelu = scratch(l, TP_REGION_GELU);
+    struct tp_view dhidden = scratch(l, TP_REGION_GELU_GRADIENT);
+
+    TP_TRY(project_input(l, dhidden, dx, TP_MLP_PROJ_WEIGHT, C, N));
+    TP_TRY(tp_gelu_backward(l->device, gelu, dhidden, rows_of(l, TP_REGION_LAYER_HIDDEN, N),
+                            l->rows, N));
+    TP_TRY(project_weight(l, TP_MLP_PROJ_WEIGHT, gelu, dx, C, N));
+    TP_TRY(tp_layer_norm_again(l->device, normed, middle, statistics, weight(l, TP_LN_2_WEIGHT),
+                               weight(l, TP_LN_2_BIAS), l->rows, C));
+    TP_TRY(project_weight(l, TP_FC_WEIGHT, normed, dhidden, N, C));
+    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dhidden, TP_FC_WEIGHT, N, C));
+    return norm_backward(l, dx, TP_LN_2_WEIGHT, middle, statistics);
+}
+
+/* Each slice adds to the gradients of all keys and values it attended to. The last slice of a
+ * sequence comes first and starts them. */
+static enum tp_status start_cache_gradients(const struct layer *l)
+{
+    if (l->where.P + l->where.S != l->where.T)
+        return TP_OK;
+    const size_t count = (size_t)l->where.sequences * (size_t)l->where.H * (size_t)l->where.T *
+                         (size_t)tp_head_stride(&l->cell->shape.model);
+    TP_TRY(tp_fill(l->device, cache(l, TP_REGION_LAYER_KEY_GRADIENT), 0.0f, count));
+    return tp_fill(l->device, cache(l, TP_REGION_LAYER_VALUE_GRADIENT), 0.0f, count);
+}
+
+static enum tp_status attention_backward(const struct layer *l, struct tp_view dx)
+{
+    const int C = l->C;
+    struct tp_view input = rows_of(l, TP_REGION_LAYER_INPUT, C);
+    struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_1, 2);
+    struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, C);
+    struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, C);
+    struct tp_view dattention = scratch(l, TP_REGION_ATTENTION_GRADIENT);
+    struct tp_view dquery = scratch(l, TP_REGION_QUERY_GRADIENT), dqkv = scratch(l, TP_REGION_QKV);
+    struct tp_view dkey = cache(l, TP_REGION_LAYER_KEY_GRADIENT);
+    struct tp_view dvalue = cache(l, TP_REGION_LAYER_VALUE_GRADIENT);
+    struct tp_view normed = scratch(l, TP_REGION_NORMED);
+
+    TP_TRY(project_weight(l, TP_ATTN_PROJ_WEIGHT, attention, dx, C, C));
+    TP_TRY(project_input(l, dattention, dx, TP_ATTN_PROJ_WEIGHT, C, C));
+    TP_TRY(start_cache_gradients(l));
+    TP_TRY(tp_attention_backward(l->device, dquery, dkey, dvalue, dattention, attention,
+                                 rows_of(l, TP_REGION_LAYER_LSE, l->where.H), query,
+                                 cache(l, TP_REGION_LAYER_KEY), cache(l, TP_REGION_LAYER_VALUE),
+                                 &l->where));
+    TP_TRY(tp_qkv_merge(l->device, dqkv, dquery, dkey, dvalue, &l->where));
+    TP_TRY(tp_layer_norm_again(l->device, normed, input, statistics, weight(l, TP_LN_1_WEIGHT),
+                               weight(l, TP_LN_1_BIAS), l->rows, C));
+    TP_TRY(project_weight(l, TP_ATTN_WEIGHT, normed, dqkv, 3 * C, C));
+    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dqkv, TP_ATTN_WEIGHT, 3 * C, C));
+    return norm_backward(l, dx, TP_LN_1_WEIGHT, input, statistics);
+}
+
+enum tp_status tp_layer_backward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
+                                 struct tp_view dx)
+{
+    const struct layer l = layer_of(cell, layer, unit);
+    TP_TRY(mlp_backward(&l, dx));
+    return attention_backward(&l, dx);
+}

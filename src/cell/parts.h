@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this layer share: a cell's memory, and the parts of its forward and backward.
+ */
+#ifndef TP_CELL_PARTS_H
+#define TP_CELL_PARTS_H
+
+#include "cell/cell.h"
+#include "device/gemm.h"
+#include "device/kernels.h"
+#include "device/memory.h"
+
+struct tp_cell {
+    struct tp_device *device;
+    struct tp_arena *arena;
+    struct tp_stage_shape shape;
+    const struct tp_parameters *parameters;
+    bool first, last;                  /* the stage has the embedding, the head */
+    struct tp_view *tensors[TP_KINDS]; /* [parameters->count], without buffer where not held */
+    struct tp_view *regions[TP_REGION_COUNT]; /* [1], or [layers] where a region is per layer */
+    float *sums;                              /* [partial sums] on the host */
+    size_t n_sums;
+    float *losses;                                /* [batch, T] on the host, last stage */
+    struct tp_mapping *incoming[2], *outgoing[2]; /* [slots], per direction */
+    struct tp_mapping tied[2];                    /* my part and the other's */
+    bool has_targets;
+    int sequences; /* of the step */
+    double scale;
+    bool train;
+};
+
+/* A region of the stage, or of its layer-th layer. */
+static inline struct tp_view tp_cell_region(const struct tp_cell *cell, enum tp_region region,
+                                            int layer)
+{
+    return cell->regions[region][layer];
+}
+
+/* Rows of a region with C columns that belong to a unit. */
+static inline struct tp_view tp_cell_rows(const struct tp_cell *cell, enum tp_region region,
+                                          int layer, const struct tp_unit *unit, size_t columns)
+{
+    return tp_view_at(cell->regions[region][layer], unit->row * columns);
+}
+
+/* A unit's message slot in OUTPUT or BACKWARD. */
+static inline struct tp_view tp_cell_slot(const struct tp_cell *cell, enum tp_region region,
+                                          enum tp_direction direction, const struct tp_unit *unit)
+{
+    const size_t slot = (size_t)unit->slot[direction] * cell->shape.unit_rows;
+    return tp_view_at(cell->regions[region][0], slot * (size_t)cell->shape.model.n_embd);
+}
+
+/* Where a unit's forward leaves the residual stream: kept on the last stage, sent elsewhere. */
+struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *unit);
+
+/* Embedding of a unit into the first layer's input, and its gradient. First stage. */
+enum tp_status tp_embed_forward(struct tp_cell *cell, const struct tp_unit *unit);
+enum tp_status tp_embed_backward(struct tp_cell *cell, const struct tp_unit *unit,
+                                 struct tp_view dx);
+
+/* One layer, counted from 0 within the stage: from its input rows to y; and from the gradient of y
+ * to that of its input, both in dx. */
+enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
+                                struct tp_view y);
+enum tp_status tp_layer_backward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
+                                 struct tp_view dx);
+
+/* Final norm, tied head and loss of a unit, chunk by chunk of logits; in training with the
+ * gradients of wte and of the norm's output. Then the norm's own gradient, which begins a backward.
+ * Last stage. */
+enum tp_status tp_head_forward(struct tp_cell *cell, const struct tp_unit *unit);
+enum tp_status tp_head_backward(struct tp_cell *cell, const struct tp_unit *unit,
+                                struct tp_view dx);
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cell as the stage that an engine drives. */
+#include "config.h"
+
+#include "cell/stage.h"
+
+#include <math.h>
+
+#include "parts.h"
+
+struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *unit)
+{
+    return cell->last
+               ? tp_cell_rows(cell, TP_REGION_OUTPUT, 0, unit, (size_t)cell->shape.model.n_embd)
+               : tp_cell_slot(cell, TP_REGION_OUTPUT, TP_FORWARD, unit);
+}
+
+static enum tp_status forward(struct tp_cell *cell, const struct tp_unit *unit)
+{
+    const int n = cell->shape.layers.n_layer;
+    const size_t C = (size_t)cell->shape.model.n_embd;
+    if (cell->first)
+        TP_TRY(tp_embed_forward(cell, unit));
+    for (int i = 0; i < n; i++)
+        TP_TRY(tp_layer_forward(cell, i, unit,
+                                i + 1 < n
+                                    ? tp_cell_rows(cell, TP_REGION_LAYER_INPUT, i + 1, unit, C)
+                                    : tp_cell_output(cell, unit)));
+    return cell->last ? tp_head_forward(cell, unit) : TP_OK;
+}
+
+static enum tp_status backward(struct tp_cell *cell, const struct tp_unit *unit)
+{
+    struct tp_view dx = tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
+    if (cell->last)
+        TP_TRY(tp_head_backward(cell, unit, dx));
+    for (int i = cell->shape.layers.n_layer - 1; i >= 0; i--)
+        TP_TRY(tp_layer_backward(cell, i, unit, dx));
+    return cell->first ? tp_embed_backward(cell, unit, dx) : TP_OK;
+}
+
+/* Elements of a unit's message. */
+static size_t message_count(const struct tp_cell *cell, const struct tp_unit *unit)
+{
+    return tp_unit_rows(unit) * (size_t)cell->shape.model.n_embd;
+}
+
+static bool sends(const struct tp_cell *cell, enum tp_direction direction)
+{
+    return direction == TP_FORWARD ? !cell->last : !cell->first;
+}
+
+static struct tp_mapping *mapping_of(struct tp_mapping *const mappings[2],
+                                     enum tp_direction direction, const struct tp_unit *unit)
+{
+    return &mappings[direction][unit->slot[direction]];
+}
+
+/* Gives memory back that is still out: of a unit whose result nobody asked for. */
+static enum tp_status end_if_open(struct tp_mapping *mapping)
+{
+    if (mapping->device == NULL)
+        return TP_OK;
+    TP_TRY(tp_mapping_end(mapping));
+    mapping->device = NULL;
+    return TP_OK;
+}
+
+static enum tp_status stage_begin(void *self, enum tp_direction direction,
+                                  const struct tp_unit *unit)
+{
+    struct tp_cell *cell = self;
+    struct tp_mapping *mapping = mapping_of(cell->outgoing, direction, unit);
+    TP_TRY(end_if_open(mapping));
+    TP_TRY(direction == TP_FORWARD ? forward(cell, unit) : backward(cell, unit));
+    struct tp_view result = direction == TP_FORWARD
+                                ? tp_cell_output(cell, unit)
+                                : tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
+    return tp_mapping_begin(cell->device, result,
+                            sends(cell, direction) ? message_count(cell, unit) : 0, TP_ACCESS_READ,
+                            mapping);
+}
+
+static enum tp_status stage_poll(void *self, enum tp_direction direction,
+                                 const struct tp_unit *unit, bool *done)
+{
+    struct tp_cell *cell = self;
+    return tp_mapping_ready(mapping_of(cell->outgoing, direction, unit), done);
+}
+
+static enum tp_status stage_message_in(void *self, enum tp_direction direction,
+                                       const struct tp_unit *unit, float **data, size_t *count)
+{
+    struct tp_cell *cell = self;
+    struct tp_mapping *mapping = mapping_of(cell->incoming, direction, unit);
+    const size_t n = message_count(cell, unit);
+    struct tp_view memory =
+        direction == TP_FORWARD
+            ? tp_cell_rows(cell, TP_REGION_LAYER_INPUT, 0, unit, (size_t)cell->shape.model.n_embd)
+            : tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
+    TP_TRY(tp_mapping_begin(cell->device, memory, n, TP_ACCESS_WRITE, mapping));
+    TP_TRY(tp_mapping_wait(mapping));
+    *data = mapping->data;
+    *count = n;
+    return TP_OK;
+}
+
+static enum tp_status stage_message_in_done(void *self, enum tp_direction direction,
+                                            const struct tp_unit *unit)
+{
+    struct tp_cell *cell = self;
+    return end_if_open(mapping_of(cell->incoming, direction, unit));
+}
+
+static enum tp_status stage_message_out(void *self, enum tp_direction direction,
+                                        const struct tp_unit *unit, const float **data,
+                                        size_t *count)
+{
+    struct tp_cell *cell = self;
+    *data = mapping_of(cell->outgoing, direction, unit)->data;
+    *count = message_count(cell, unit);
+    return TP_OK;
+}
+
+static enum tp_status stage_message_out_done(void *self, enum tp_direction direction,
+                                             const struct tp_unit *unit)
+{
+    struct tp_cell *cell = self;
+    return end_if_open(mapping_of(cell->outgoing, direction, unit));
+}
+
+static bool shares_tied(const struct tp_cell *cell)
+{
+    return cell->first != cell->last;
+}
+
+static enum tp_status stage_tied(void *self, const float **mine, float **theirs, size_t *count)
+{
+    struct tp_cell *cell = self;
+    const size_t n = cell->parameters->at[TP_PARAMETER_WTE].count;
+    *mine = NULL;
+    *theirs = NULL;
+    *count = 0;
+    if (!shares_tied(cell))
+        return TP_OK;
+    TP_TRY(tp_mapping_begin(cell->device, cell->tensors[TP_GRADIENT][TP_PARAMETER_WTE], n,
+                            TP_ACCESS_READ, &cell->tied[0]));
+    TP_TRY(tp_mapping_begin(cell->device, tp_cell_region(cell, TP_REGION_TIED, 0), n,
+                            TP_ACCESS_WRITE, &cell->tied[1]));
+    TP_TRY(tp_mapping_wait(&cell->tied[0]));
+    TP_TRY(tp_mapping_wait(&cell->tied[1]));
+    *mine = cell->tied[0].data;
+    *theirs = cell->tied[1].data;
+    *count = n;
+    return TP_OK;
+}
+
+/* Adds the embedding's and the head's part of wte's gradient. A sum of two has one value in either
+ * order, so both copies stay equal, and equal to that of one stage. */
+static enum tp_status stage_tied_done(void *self)
+{
+    struct tp_cell *cell = self;
+    if (!cell->first && !cell->last)
+        return TP_OK;
+    if (shares_tied(cell)) {
+        TP_TRY(end_if_open(&cell->tied[0]));
+        TP_TRY(end_if_open(&cell->tied[1]));
+    }
+    return tp_add(
+        cell->device, cell->tensors[TP_GRADIENT][TP_PARAMETER_WTE],
+        tp_cell_region(cell, shares_tied(cell) ? TP_REGION_TIED : TP_REGION_HEAD_GRADIENT, 0),
+        cell->parameters->at[TP_PARAMETER_WTE].count);
+}
+
+static bool owns(const struct tp_cell *cell, int row)
+{
+    return tp_parameter_owned(&cell->parameters->at[row], &cell->shape.model, &cell->shape.layers);
+}
+
+static size_t partial_count(const struct tp_cell *cell, int row)
+{
+    return (cell->parameters->at[row].count + TP_SUM_BLOCK - 1) / TP_SUM_BLOCK;
+}
+
+static enum tp_status stage_loss(void *self, double *loss)
+{
+    struct tp_cell *cell = self;
+    const size_t count = (size_t)cell->sequences * (size_t)cell->shape.seq_len;
+    *loss = 0;
+    if (!cell->has_targets)
+        return TP_OK;
+    TP_TRY(
+        tp_memory_read(cell->device, cell->losses, tp_cell_region(cell, TP_REGION_LOSS, 0), count));
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += (double)cell->losses[i];
+    *loss = sum * cell->scale;
+    return TP_OK;
+}
+
+static enum tp_status stage_sums(void *self, double *sums)
+{
+    struct tp_cell *cell = self;
+    struct tp_view partial = tp_cell_region(cell, TP_REGION_SUMS, 0);
+    size_t used = 0;
+    for (int row = 0; row < cell->parameters->count; row++)
+        if (owns(cell, row)) {
+            TP_TRY(tp_sum_squares(cell->device, tp_view_at(partial, used),
+                                  cell->tensors[TP_GRADIENT][row],
+                                  cell->parameters->at[row].count));
+            used += partial_count(cell, row);
+        }
+    TP_ASSERT(used <= cell->n_sums);
+    TP_TRY(tp_memory_read(cell->device, cell->sums, partial, used));
+    const float *next = cell->sums;
+    for (int row = 0; row < cell->parameters->count; row++) {
+        sums[row] = 0;
+        if (owns(cell, row))
+            for (size_t i = 0; i < partial_count(cell, row); i++)
+                sums[row] += (double)*next++;
+    }
+    return stage_loss(cell, &sums[cell->parameters->count]);
+}
+
+static enum tp_status stage_update(void *self, const struct tp_adamw *adamw, double scale)
+{
+    struct tp_cell *cell = self;
+    const double t = (double)adamw->step;
+    struct tp_adamw_step step = {
+        .rate = (float)(adamw->lr / (1 - pow(adamw->beta1, t))),
+        .root = (float)sqrt(1 - pow(adamw->beta2, t)),
+        .beta1 = (float)adamw->beta1,
+        .beta2 = (float)adamw->beta2,
+        .eps = (float)adamw->eps,
+        .scale = (float)scale,
+    };
+    for (int row = 0; row < cell->parameters->count; row++) {
+        const struct tp_parameter *parameter = &cell->parameters->at[row];
+        if (cell->tensors[TP_WEIGHT][row].buffer == NULL)
+            continue;
+        step.shrink = parameter->decay ? (float)(1 - adamw->lr * adamw->weight_decay) : 1.0f;
+        TP_TRY(tp_adamw(cell->device, cell->tensors[TP_WEIGHT][row],
+                        cell->tensors[TP_MOMENT_1][row], cell->tensors[TP_MOMENT_2][row],
+                        cell->tensors[TP_GRADIENT][row], &step, parameter->count));
+    }
+    return TP_OK;
+}
+
+void tp_cell_stage(struct tp_cell *cell, struct tp_stage *stage)
+{
+    *stage = (struct tp_stage){
+        .self = cell,
+        .begin = stage_begin,
+        .poll = stage_poll,
+        .message_in = stage_message_in,
+        .message_in_done = stage_message_in_done,
+        .message_out = stage_message_out,
+        .message_out_done = stage_message_out_done,
+        .tied = stage_tied,
+        .tied_done = stage_tied_done,
+        .n_sums = cell->parameters->count + 1,
+        .sums = stage_sums,
+        .loss = stage_loss,
+        .update = stage_update,
+    };
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cell against the double-precision oracle: all stages in one process, messages copied by hand,
+ * for many shapes, cuts and depths, both gemm providers, and devices with and without memory of
+ * their own. */
+#include "config.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "cell/cell.h"
+#include "device/device.h"
+#include "oracle.h"
+#include "plan/schedule.h"
+
+struct setup {
+    const char *name;
+    struct tp_model model;
+    int T, B, K, group;
+    const char *slices;
+    enum tp_gemm_provider gemm;
+    bool indirect;
+};
+
+#define MODEL(L, C, H, N, V, P)                                                                    \
+    {                                                                                              \
+        .n_layer = L, .n_embd = C, .n_head = H, .n_inner = N, .vocab_size = V, .n_positions = P,   \
+        .layer_norm_epsilon = 1e-5, .initializer_range = 0.02                                      \
+    }
+
+static const struct setup setups[] = {
+    {"whole", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 1, 2, "1", TP_GEMM_AUTO, false},
+    {"uniform", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 1, 2, "4", TP_GEMM_AUTO, false},
+    {"uneven", MODEL(4, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, false},
+    {"one at a time", MODEL(2, 20, 2, 80, 61, 40), 13, 2, 2, 1, "13", TP_GEMM_AUTO, false},
+    {"odd", MODEL(3, 20, 2, 80, 61, 40), 40, 2, 3, 2, "13,13,13,1", TP_GEMM_AUTO, false},
+    {"one token", MODEL(1, 16, 1, 64, 5, 1), 1, 1, 1, 1, "1", TP_GEMM_AUTO, false},
+    {"one head of 80", MODEL(1, 80, 1, 96, 17, 37), 37, 1, 1, 1, "17,20", TP_GEMM_AUTO, false},
+    {"narrow heads", MODEL(2, 21, 7, 33, 300, 33), 33, 3, 2, 3, "32,1", TP_GEMM_AUTO, false},
+    {"wide heads", MODEL(1, 512, 2, 64, 11, 24), 24, 1, 1, 1, "3,21", TP_GEMM_AUTO, false},
+    {"indirect", MODEL(3, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, true},
+    {"clblast", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 2, 1, "40,24", TP_GEMM_CLBLAST, false},
+};
+
+/* All stages of a pipeline in one process. */
+struct pipeline {
+    struct tp_device *device;
+    struct tp_parameters parameters;
+    struct tp_plan *plan;
+    struct tp_schedule *schedules[4];
+    struct tp_cell *cells[4];
+    struct tp_stage stages[4];
+};
+
+static void pipeline_init(struct pipeline *p, const struct setup *s)
+{
+    struct tp_slices slices;
+    struct tp_device_info *infos;
+    int count, index;
+    ck_assert_int_eq(tp_slices_parse(s->slices, s->T, &slices), TP_OK);
+    ck_assert_int_eq(tp_plan_default(&s->model, s->T, s->B, s->K, TP_SCHEDULE_TERAPIPE, s->group,
+                                     &slices, &p->plan),
+                     TP_OK);
+    tp_slices_fini(&slices);
+    ck_assert_int_eq(tp_parameters_init(&p->parameters, &s->model), TP_OK);
+    ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
+    ck_assert_int_eq(tp_device_select(NULL, 0, infos, count, &index), TP_OK);
+    const struct tp_device_options options = {.index = infos[index].index,
+                                              .threads = 2,
+                                              .head_width = s->model.n_embd / s->model.n_head,
+                                              .gemm = s->gemm,
+                                              .indirect = s->indirect};
+    ck_assert_int_eq(tp_device_open(&options, &p->device), TP_OK);
+    free(infos);
+    for (int k = 0; k < s->K; k++) {
+        ck_assert_int_eq(tp_schedule_new(p->plan, k, &p->schedules[k]), TP_OK);
+        const struct tp_schedule *schedule = p->schedules[k];
+        const struct tp_stage_shape shape = {.model = s->model,
+                                             .layers = p->plan->stages[k],
+                                             .seq_len = s->T,
+                                             .batch = s->B,
+                                             .group = schedule->group,
+                                             .rows = schedule->rows,
+                                             .unit_rows = schedule->unit_rows,
+                                             .slots = schedule->slots,
+                                             .train = true};
+        ck_assert_int_eq(tp_cell_new(p->device, &shape, &p->parameters, 0, &p->cells[k]), TP_OK);
+        struct tp_footprint footprint;
+        tp_device_footprint(p->device, &footprint);
+        ck_assert_uint_eq(tp_cell_bytes(p->cells[k]), tp_stage_bytes(&shape, &footprint));
+        tp_cell_stage(p->cells[k], &p->stages[k]);
+    }
+}
+
+static void pipeline_fini(struct pipeline *p, const struct setup *s)
+{
+    for (int k = 0; k < s->K; k++) {
+        tp_cell_free(p->cells[k]);
+        tp_schedule_free(p->schedules[k]);
+    }
+    tp_device_close(p->device);
+    tp_parameters_fini(&p->parameters);
+    tp_plan_free(p->plan);
+}
+
+/* Computes a unit on stage k; its message comes from stage from (none below 0). */
+static void run_unit(struct pipeline *p, int k, int from, enum tp_direction direction,
+                     const struct tp_unit *unit)
+{
+    struct tp_stage *stage = &p->stages[k];
+    if (from >= 0) {
+        struct tp_stage *other = &p->stages[from];
+        float *in;
+        const float *out;
+        size_t n_in, n_out;
+        ck_assert_int_eq(stage->message_in(stage->self, direction, unit, &in, &n_in), TP_OK);
+        ck_assert_int_eq(other->message_out(other->self, direction, unit, &out, &n_out), TP_OK);
+        ck_assert_uint_eq(n_in, n_out);
+        memcpy(in, out, n_in * sizeof(float));
+        ck_assert_int_eq(stage->message_in_done(stage->self, direction, unit), TP_OK);
+        ck_assert_int_eq(other->message_out_done(other->self, direction, unit), TP_OK);
+    }
+    ck_assert_int_eq(stage->begin(stage->self, direction, unit), TP_OK);
+    for (bool done = false; !done;)
+        ck_assert_int_eq(stage->poll(stage->self, direction, unit, &done), TP_OK);
+}
+
+static void exchange_tied(struct pipeline *p, int K)
+{
+    struct tp_stage *first = &p->stages[0], *last = &p->stages[K - 1];
+    const float *mine[2];
+    float *theirs[2];
+    size_t count[2] = {0, 0};
+    ck_assert_int_eq(first->tied(first->self, &mine[0], &theirs[0], &count[0]), TP_OK);
+    if (K > 1) {
+        ck_assert_int_eq(last->tied(last->self, &mine[1], &theirs[1], &count[1]), TP_OK);
+        ck_assert_uint_eq(count[0], count[1]);
+        memcpy(theirs[0], mine[1], count[0] * sizeof(float));
+        memcpy(theirs[1], mine[0], count[0] * sizeof(float));
+    }
+    ck_assert_uint_eq(count[0] != 0, K > 1);
+    for (int k = 0; k < K; k++) {
+        if (k > 0 && k < K - 1)
+            ck_assert_int_eq(p->stages[k].tied(p->stages[k].self, &mine[0], &theirs[0], &count[0]),
+                             TP_OK);
+        ck_assert_int_eq(p->stages[k].tied_done(p->stages[k].self), TP_OK);
+    }
+}
+
+/* One step up to the update; loss and norm. */
+static void run_step(struct pipeline *p, const struct setup *s, const int32_t *inputs,
+                     const int32_t *targets, double *loss, double *norm)
+{
+    const struct tp_schedule *schedule = p->schedules[0];
+    const struct tp_cell_step step = {inputs, targets, s->B, 1.0 / (s->B * s->T), true};
+    for (int k = 0; k < s->K; k++)
+        ck_assert_int_eq(tp_cell_begin_step(p->cells[k], &step), TP_OK);
+    for (int i = 0; i < schedule->n_units; i++)
+        for (int k = 0; k < s->K; k++)
+            run_unit(p, k, k - 1, TP_FORWARD,
+                     &schedule->units[tp_schedule_unit_at(schedule, TP_FORWARD, i)]);
+    for (int i = 0; i < schedule->n_units; i++)
+        for (int k = s->K - 1; k >= 0; k--)
+            run_unit(p, k, k + 1 < s->K ? k + 1 : -1, TP_BACKWARD,
+                     &schedule->units[tp_schedule_unit_at(schedule, TP_BACKWARD, i)]);
+    exchange_tied(p, s->K);
+
+    const int n = p->parameters.count + 1;
+    double *sums = calloc((size_t)n, sizeof(double)), *part = calloc((size_t)n, sizeof(double));
+    for (int k = 0; k < s->K; k++) {
+        ck_assert_int_eq(p->stages[k].n_sums, n);
+        ck_assert_int_eq(p->stages[k].sums(p->stages[k].self, part), TP_OK);
+        for (int i = 0; i < n; i++) {
+            ck_assert(part[i] == 0 || sums[i] == 0); /* counted once */
+            sums[i] += part[i];
+        }
+    }
+    *norm = 0;
+    for (int i = 0; i < n - 1; i++)
+        *norm += sums[i];
+    *norm = sqrt(*norm);
+    *loss = sums[n - 1];
+    free(sums);
+    free(part);
+}
+
+/* The largest relative difference of a kind of tensor over the stages that hold it. */
+static double difference(struct pipeline *p, const struct setup *s, int row, enum tp_kind kind,
+                         const double *expected)
+{
+    const struct tp_parameter *parameter = &p->parameters.at[row];
+    float *got = malloc(parameter->count * sizeof(float));
+    double largest = 0;
+    for (int k = 0; k < s->K; k++) {
+        if (!tp_parameter_on_stage(parameter, &s->model, &p->plan->stages[k]))
+            continue;
+        double square = 0, size = 0;
+        ck_assert_int_eq(tp_cell_read(p->cells[k], row, kind, got), TP_OK);
+        for (size_t i = 0; i < parameter->count; i++) {
+            square += ((double)got[i] - expected[i]) * ((double)got[i] - expected[i]);
+            size += expected[i] * expected[i];
+        }
+        /* A gradient that is zero but for rounding is compared with a small absolute size. */
+        const double relative = sqrt(square) / (sqrt(size) + 1e-7);
+        largest = relative > largest ? relative : largest;
+    }
+    free(got);
+    return largest;
+}
+
+static void set_weights(struct pipeline *p, const struct setup *s, struct oracle *oracle)
+{
+    for (int row = 0; row < p->parameters.count; row++) {
+        const struct tp_parameter *parameter = &p->parameters.at[row];
+        const struct tp_rng rng = {.seed = 5, .use = TP_RNG_INIT, .stream = (uint32_t)row};
+        float *values = malloc(parameter->count * sizeof(float));
+        tp_rng_normal(&rng, 0, parameter->count, 0.1, values);
+        for (size_t i = 0; i < parameter->count; i++) {
+            values[i] += parameter->initial == TP_INITIAL_ONE ? 1.0f : 0.0f;
+            oracle->weights[row][i] = (double)values[i];
+        }
+        for (int k = 0; k < s->K; k++)
+            if (tp_parameter_on_stage(parameter, &s->model, &p->plan->stages[k]))
+                ck_assert_int_eq(tp_cell_write(p->cells[k], row, TP_WEIGHT, values), TP_OK);
+        free(values);
+    }
+}
+
+START_TEST(agrees_with_oracle)
+{
+    const struct setup *s = &setups[_i];
+    const struct tp_adamw adamw = {1e-2, 0.9, 0.95, 1e-8, 0.1, 1};
+    const size_t tokens = (size_t)s->B * (size_t)s->T;
+    const struct tp_rng rng = {.seed = 7, .use = TP_RNG_SHUFFLE};
+    int32_t *inputs = malloc(tokens * sizeof(*inputs)),
+            *targets = malloc(tokens * sizeof(*targets));
+    struct oracle *oracle = oracle_new(&s->model);
+    struct pipeline p;
+    double loss, norm;
+
+    for (size_t i = 0; i < tokens; i++) {
+        inputs[i] = (int32_t)tp_rng_below(&rng, 2 * i, (uint64_t)s->model.vocab_size);
+        targets[i] = (int32_t)tp_rng_below(&rng, 2 * i + 1, (uint64_t)s->model.vocab_size);
+    }
+    pipeline_init(&p, s);
+    ck_assert_int_eq(
+        tp_cell_check_gemm(p.device,
+                           &(struct tp_stage_shape){.model = s->model,
+                                                    .layers = p.plan->stages[s->K - 1],
+                                                    .unit_rows = p.schedules[0]->unit_rows,
+                                                    .train = true},
+                           p.schedules[0]->units, p.schedules[0]->n_units),
+        TP_OK);
+    set_weights(&p, s, oracle);
+    for (int repeat = 0; repeat < 2;
+         repeat++) { /* the second step over memory that has been used */
+        run_step(&p, s, inputs, targets, &loss, &norm);
+        const double expected = oracle_loss_and_gradients(oracle, inputs, targets, s->B, s->T);
+        ck_assert_double_eq_tol(loss / expected, 1, 1e-6);
+        ck_assert_double_eq_tol(norm / oracle_norm(oracle), 1, 1e-5);
+    }
+    for (int row = 0; row < p.parameters.count; row++) {
+        const double error = difference(&p, s, row, TP_GRADIENT, oracle->gradients[row]);
+        ck_assert_msg(error < 1e-5, "%s: gradient of %s is off by %.3g", s->name,
+                      p.parameters.at[row].name, error);
+    }
+    const double scale = 1.0 / (oracle_norm(oracle) + 1e-6);
+    for (int k = 0; k < s->K; k++)
+        ck_assert_int_eq(p.stages[k].update(p.stages[k].self, &adamw, scale < 1 ? scale : 1),
+                         TP_OK);
+    oracle_adamw(oracle, &adamw, 1.0);
+    for (int row = 0; row < p.parameters.count; row++) {
+        /* The key third has a gradient of zero in theory, and Adam makes updates of its rounding.
+         */
+        if (strstr(p.parameters.at[row].name, "c_attn.bias") != NULL)
+            continue;
+        const double error = difference(&p, s, row, TP_WEIGHT, oracle->weights[row]);
+        ck_assert_msg(error < 1e-3, "%s: updated %s is off by %.3g", s->name,
+                      p.parameters.at[row].name, error);
+    }
+    pipeline_fini(&p, s);
+    oracle_free(oracle);
+    free(inputs);
+    free(targets);
+}
+END_TEST
+
+int main(void)
+{
+    struct tp_device_info *infos;
+    int count;
+    tp_device_limit_threads(2);
+    if (tp_devices_list(&infos, &count) != TP_OK || count == 0) {
+        fprintf(stderr, "no OpenCL device\n");
+        return 77;
+    }
+    free(infos);
+    Suite *suite = suite_create("cell");
+    TCase *test = tcase_create("oracle");
+    tcase_add_loop_test(test, agrees_with_oracle, 0, sizeof(setups) / sizeof(setups[0]));
+    tcase_set_timeout(test, 300);
+    suite_add_tcase(suite, test);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
