@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lists of all small grids, and the checker: it passes them, and finds what is changed. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "base/log.h"
+#include "capture.h"
+#include "plan/schedule.h"
+
+enum { MAX_STAGES = 4 };
+
+static const struct tp_model model = {.n_layer = MAX_STAGES,
+                                      .n_embd = 32,
+                                      .n_head = 4,
+                                      .n_inner = 128,
+                                      .vocab_size = 97,
+                                      .n_positions = 64};
+
+/* The lists of all stages. */
+struct lists {
+    int n_stages;
+    struct tp_schedule *of[MAX_STAGES];
+};
+
+static void lists_init(struct lists *lists, int n_stages, int batch, int group_size,
+                       enum tp_schedule_kind kind, const struct tp_slices *slices)
+{
+    struct tp_plan *plan;
+    int seq_len = 0;
+    for (int i = 0; i < slices->count; i++)
+        seq_len += slices->lengths[i];
+    ck_assert_int_eq(
+        tp_plan_default(&model, seq_len, batch, n_stages, kind, group_size, slices, &plan), TP_OK);
+    lists->n_stages = n_stages;
+    for (int k = 0; k < n_stages; k++)
+        ck_assert_int_eq(tp_schedule_new(plan, k, &lists->of[k]), TP_OK);
+    tp_plan_free(plan);
+}
+
+static void lists_fini(struct lists *lists)
+{
+    for (int k = 0; k < lists->n_stages; k++)
+        tp_schedule_free(lists->of[k]);
+}
+
+static enum tp_status lists_check(const struct lists *lists)
+{
+    return tp_schedule_check((const struct tp_schedule *const *)lists->of, lists->n_stages);
+}
+
+/* Runs a test on every small grid. */
+static void for_each_grid(void (*test)(const struct lists *lists, int batch), int max_slices)
+{
+    static const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_GPIPE, TP_SCHEDULE_TERAPIPE,
+                                                  TP_SCHEDULE_FORWARD};
+    static int equal[] = {3, 3, 3, 3, 3, 3, 3, 3}, unequal[] = {5, 1, 9, 2, 2, 7, 1, 4};
+    for (int n_stages = 1; n_stages <= MAX_STAGES; n_stages++)
+        for (int batch = 1; batch <= 3; batch++)
+            for (int group_size = 1; group_size <= batch; group_size++)
+                for (size_t kind = 0; kind < 3; kind++)
+                    for (int count = 1; count <= (kind == 0 ? 1 : max_slices); count++)
+                        for (int how = 0; how < 2; how++) {
+                            struct tp_slices slices = {count, how == 0 ? equal : unequal};
+                            struct lists lists;
+                            lists_init(&lists, n_stages, batch, group_size, kinds[kind], &slices);
+                            test(&lists, batch);
+                            lists_fini(&lists);
+                        }
+}
+
+/* --- The lists are as promised ------------------------------------------------------------------
+ */
+
+static bool trains(const struct tp_schedule *schedule)
+{
+    return schedule->actions[schedule->n_actions - 1].kind == TP_ACTION_UPDATE;
+}
+
+/* Units cover all tokens of all sequences; live rows do not overlap. */
+static void ck_units(const struct tp_schedule *schedule, int batch)
+{
+    const struct tp_unit *units = schedule->units;
+    size_t tokens = 0;
+    for (int i = 0; i < schedule->n_units; i++) {
+        tokens += tp_unit_rows(&units[i]);
+        ck_assert_uint_le(tp_unit_rows(&units[i]), schedule->unit_rows);
+        ck_assert_uint_le(units[i].row + tp_unit_rows(&units[i]), schedule->rows);
+        int alive = trains(schedule) ? schedule->n_units : schedule->slots;
+        for (int j = i + 1; j < schedule->n_units && j < i + alive; j++)
+            ck_assert(units[i].row + tp_unit_rows(&units[i]) <= units[j].row ||
+                      units[j].row + tp_unit_rows(&units[j]) <= units[i].row);
+    }
+    const struct tp_unit *last = &units[schedule->n_units - 1];
+    ck_assert_int_eq(last->first_sequence + last->sequences, batch);
+    ck_assert_uint_eq(tokens, (size_t)batch * (size_t)(last->slice.start + last->slice.length));
+    if (trains(schedule))
+        ck_assert_uint_eq(schedule->rows, tokens);
+    ck_assert_int_eq(schedule->slots,
+                     schedule->n_units < TP_SCHEDULE_SLOTS ? schedule->n_units : TP_SCHEDULE_SLOTS);
+}
+
+/* Groups and slices in order forward; backward groups in order, slices in reverse. */
+static void ck_order(const struct tp_schedule *schedule)
+{
+    int counts[2] = {0, 0};
+    const struct tp_unit *previous[2] = {NULL, NULL};
+    for (int i = 0; i < schedule->n_actions; i++) {
+        const struct tp_action *action = &schedule->actions[i];
+        if (action->kind != TP_ACTION_COMPUTE)
+            continue;
+        const struct tp_unit *unit = &schedule->units[action->unit];
+        const struct tp_unit *before = previous[action->direction];
+        const int step = action->direction == TP_FORWARD ? 1 : -1;
+        const int first = action->direction == TP_FORWARD ? 0 : unit->last;
+        if (before != NULL && before->slice.group == unit->slice.group)
+            ck_assert_int_eq(unit->number, before->number + step);
+        else
+            ck_assert_int_eq(unit->number, first);
+        if (before != NULL)
+            ck_assert_int_ge(unit->slice.group, before->slice.group);
+        previous[action->direction] = unit;
+        ck_assert_int_eq(
+            tp_schedule_unit_at(schedule, action->direction, counts[action->direction]),
+            action->unit);
+        ck_assert_int_eq(tp_schedule_unit_at(schedule, action->direction, action->unit),
+                         counts[action->direction]);
+        ck_assert_int_eq(unit->slot[action->direction],
+                         counts[action->direction] % schedule->slots);
+        counts[action->direction]++;
+    }
+    ck_assert_int_eq(counts[TP_FORWARD], schedule->n_units);
+    ck_assert_int_eq(counts[TP_BACKWARD], trains(schedule) ? schedule->n_units : 0);
+}
+
+/* Receives run ahead of what is computed, and sends behind, so that both overlap with computing. */
+static void ck_overlap(const struct tp_schedule *schedule)
+{
+    const int n = schedule->n_units;
+    int posted[2] = {0, 0}, computed[2] = {0, 0}, sent[2] = {0, 0};
+    for (int i = 0; i < schedule->n_actions; i++) {
+        const struct tp_action *action = &schedule->actions[i];
+        const enum tp_direction direction = action->direction;
+        if (action->kind == TP_ACTION_POST_RECEIVE)
+            posted[direction]++;
+        if (action->kind == TP_ACTION_WAIT_SEND) {
+            sent[direction]++;
+            if (computed[direction] < n && schedule->slots > 1)
+                ck_assert_int_lt(sent[direction], computed[direction]);
+        }
+        if (action->kind == TP_ACTION_COMPUTE) {
+            const int ahead = posted[direction] - computed[direction] - 1;
+            const int left = n - computed[direction] - 1;
+            if (tp_schedule_receives(schedule, direction) && schedule->slots == TP_SCHEDULE_SLOTS)
+                ck_assert_int_ge(ahead, left < 1 ? left : 1);
+            computed[direction]++;
+        }
+    }
+}
+
+static void ck_promises(const struct lists *lists, int batch)
+{
+    ck_assert_int_eq(lists_check(lists), TP_OK);
+    for (int k = 0; k < lists->n_stages; k++) {
+        ck_units(lists->of[k], batch);
+        ck_order(lists->of[k]);
+        ck_overlap(lists->of[k]);
+    }
+}
+
+START_TEST(lists_keep_their_promises)
+{
+    for_each_grid(ck_promises, 8);
+}
+END_TEST
+
+/* --- The checker finds every change -------------------------------------------------------------
+ */
+
+static enum tp_status check_quietly(const struct lists *lists)
+{
+    tp_log_hold();
+    enum tp_status status = lists_check(lists);
+    tp_log_release(false);
+    return status;
+}
+
+/* Refused, and as good as new when restored. */
+#define ck_refused(lists, schedule, at)                                                            \
+    ck_assert_msg(check_quietly(lists) == TP_ERR_INPUT,                                            \
+                  "stage %d of %d, %d units: change at action %d (kind %d) passed",                \
+                  (schedule)->stage, (lists)->n_stages, (schedule)->n_units, at,                   \
+                  (int)(schedule)->actions[at].kind)
+
+static void drop_each(const struct lists *lists, struct tp_schedule *schedule)
+{
+    struct tp_action *actions = schedule->actions;
+    for (int i = 0; i < schedule->n_actions; i++) {
+        struct tp_action dropped = actions[i];
+        size_t behind = (size_t)(schedule->n_actions - i - 1) * sizeof *actions;
+        memmove(&actions[i], &actions[i + 1], behind);
+        schedule->n_actions--;
+        ck_refused(lists, schedule, i < schedule->n_actions ? i : i - 1);
+        memmove(&actions[i + 1], &actions[i], behind);
+        actions[i] = dropped;
+        schedule->n_actions++;
+    }
+}
+
+static void repeat_each(const struct lists *lists, struct tp_schedule *schedule)
+{
+    struct tp_action *room = calloc((size_t)schedule->n_actions + 1, sizeof *room);
+    struct tp_action *actions = schedule->actions;
+    const int n = schedule->n_actions;
+    schedule->actions = room;
+    schedule->n_actions = n + 1;
+    for (int i = 0; i < n; i++)
+        for (int at = i + 1; at <= n; at += n / 5 + 1) { /* right behind, and further */
+            memcpy(room, actions, (size_t)at * sizeof *room);
+            room[at] = actions[i];
+            memcpy(room + at + 1, actions + at, (size_t)(n - at) * sizeof *room);
+            ck_refused(lists, schedule, at);
+        }
+    schedule->actions = actions;
+    schedule->n_actions = n;
+    free(room);
+}
+
+static void change_each(const struct lists *lists, struct tp_schedule *schedule)
+{
+    for (int i = 0; i < schedule->n_actions; i++) {
+        struct tp_action *action = &schedule->actions[i];
+        const struct tp_action kept = *action;
+        for (int unit = -1; unit <= schedule->n_units; unit++)
+            if (unit != kept.unit) {
+                action->unit = unit;
+                ck_refused(lists, schedule, i);
+            }
+        *action = kept;
+        for (int kind = 0; kind <= TP_ACTION_UPDATE; kind++)
+            if (kind != (int)kept.kind) {
+                action->kind = kind;
+                ck_refused(lists, schedule, i);
+            }
+        *action = kept;
+        if (kept.unit >= 0) {
+            action->direction = kept.direction == TP_FORWARD ? TP_BACKWARD : TP_FORWARD;
+            ck_refused(lists, schedule, i);
+        }
+        *action = kept;
+    }
+}
+
+static bool same_slot(const struct tp_schedule *schedule, const struct tp_action *a,
+                      const struct tp_action *b)
+{
+    return schedule->units[a->unit].slot[a->direction] ==
+           schedule->units[b->unit].slot[b->direction];
+}
+
+/* Has a to come before b, its neighbour in a list of ours? */
+static bool depends(const struct tp_schedule *schedule, const struct tp_action *a,
+                    const struct tp_action *b)
+{
+    if (a->unit < 0 || b->unit < 0)
+        return true;
+    if (a->kind == TP_ACTION_COMPUTE && b->kind == TP_ACTION_COMPUTE)
+        return a->direction == b->direction || a->unit == b->unit;
+    if (a->direction != b->direction)
+        return false;
+    if (a->unit == b->unit)
+        return true;
+    if (a->kind == TP_ACTION_WAIT_SEND && b->kind == TP_ACTION_COMPUTE)
+        return same_slot(schedule, a, b);
+    if (a->kind == TP_ACTION_WAIT_SEND && b->kind == TP_ACTION_POST_RECEIVE)
+        return a->direction == TP_BACKWARD && same_slot(schedule, a, b);
+    if (a->kind == TP_ACTION_COMPUTE && b->kind == TP_ACTION_POST_RECEIVE)
+        return (a->direction == TP_BACKWARD || !trains(schedule)) && same_slot(schedule, a, b);
+    return false;
+}
+
+/* Two neighbours in a list may change places just when neither needs the other. */
+static void swap_each(const struct lists *lists, struct tp_schedule *schedule)
+{
+    for (int i = 0; i + 1 < schedule->n_actions; i++) {
+        struct tp_action *actions = schedule->actions;
+        const struct tp_action first = actions[i], second = actions[i + 1];
+        actions[i] = second;
+        actions[i + 1] = first;
+        enum tp_status status = check_quietly(lists);
+        ck_assert_msg(status == (depends(schedule, &first, &second) ? TP_ERR_INPUT : TP_OK),
+                      "stage %d of %d, actions %d and %d (kinds %d, %d) swapped: %s",
+                      schedule->stage, lists->n_stages, i, i + 1, (int)first.kind, (int)second.kind,
+                      tp_status_name(status));
+        actions[i] = first;
+        actions[i + 1] = second;
+    }
+}
+
+static void ck_changes(const struct lists *lists, int batch)
+{
+    (void)batch;
+    for (int k = 0; k < lists->n_stages; k++) {
+        drop_each(lists, lists->of[k]);
+        repeat_each(lists, lists->of[k]);
+        change_each(lists, lists->of[k]);
+        swap_each(lists, lists->of[k]);
+        ck_assert_int_eq(lists_check(lists), TP_OK);
+    }
+}
+
+START_TEST(checker_finds_changes)
+{
+    for_each_grid(ck_changes, 3);
+}
+END_TEST
+
+/* --- Each rule by its own words ------------------------------------------------------------------
+ */
+
+/* Lists of 3 stages, 2 groups of 3 slices: 6 units in 4 slots. */
+static void rules_init(struct lists *lists, enum tp_schedule_kind kind)
+{
+    struct tp_slices slices = {3, (int[]){4, 3, 2}};
+    lists_init(lists, 3, 2, 1, kind, &slices);
+}
+
+static int find(const struct tp_schedule *schedule, enum tp_action_kind kind,
+                enum tp_direction direction, int unit)
+{
+    for (int i = 0; i < schedule->n_actions; i++) {
+        const struct tp_action *action = &schedule->actions[i];
+        if (action->kind == kind && action->direction == direction && action->unit == unit)
+            return i;
+    }
+    ck_abort_msg("no action of kind %d of unit %d", (int)kind, unit);
+    return -1;
+}
+
+/* Moves an action to another place of the list. */
+static void move(struct tp_schedule *schedule, int from, int to)
+{
+    struct tp_action moved = schedule->actions[from];
+    const int step = from < to ? 1 : -1;
+    for (int i = from; i != to; i += step)
+        schedule->actions[i] = schedule->actions[i + step];
+    schedule->actions[to] = moved;
+}
+
+static void drop(struct tp_schedule *schedule, int at)
+{
+    move(schedule, at, schedule->n_actions - 1);
+    schedule->n_actions--;
+}
+
+static void ck_says(const struct lists *lists, const char *what)
+{
+    capture_begin();
+    enum tp_status status = lists_check(lists);
+    const char *line = capture_end();
+    ck_assert_int_eq(status, TP_ERR_INPUT);
+    ck_assert_msg(strstr(line, what) != NULL, "expected \"%s\" in: %s", what, line);
+}
+
+#define RECV TP_ACTION_POST_RECEIVE
+#define GOT TP_ACTION_WAIT_RECEIVE
+#define CALC TP_ACTION_COMPUTE
+#define SEND TP_ACTION_POST_SEND
+#define SENT TP_ACTION_WAIT_SEND
+#define FWD TP_FORWARD
+#define BWD TP_BACKWARD
+
+enum change {
+    DROP,   /* the action */
+    MOVE,   /* the action to where the other one is */
+    REPLACE /* the action by the other one */
+};
+
+static const struct {
+    const char *says;
+    enum tp_schedule_kind schedule;
+    int stage;
+    enum change change;
+    struct tp_action action, other;
+} rules[] = {
+    {"no stage sends it", TP_SCHEDULE_TERAPIPE, 0, REPLACE, {CALC, FWD, 0}, {RECV, FWD, 0}},
+    {"no stage receives it", TP_SCHEDULE_TERAPIPE, 2, REPLACE, {GOT, FWD, 1}, {SEND, FWD, 0}},
+    {"(post receive of forward 4): it was posted before",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     REPLACE,
+     {RECV, FWD, 5},
+     {RECV, FWD, 4}},
+    {"(post send of forward 0): it was posted before",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     REPLACE,
+     {SEND, FWD, 1},
+     {SEND, FWD, 0}},
+    {"(wait for receive of forward 2): it was not posted",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     DROP,
+     {RECV, FWD, 2},
+     {0}},
+    {"(wait for send of backward 2): it was not posted",
+     TP_SCHEDULE_TERAPIPE,
+     2,
+     DROP,
+     {SEND, BWD, 2},
+     {0}},
+    {"(wait for receive of forward 0): it was waited for before",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     REPLACE,
+     {GOT, FWD, 1},
+     {GOT, FWD, 0}},
+    {"its rows are in use", TP_SCHEDULE_FORWARD, 2, MOVE, {RECV, FWD, 4}, {CALC, FWD, 0}},
+    {"(post receive of backward 1): its slot is in use",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     MOVE,
+     {RECV, BWD, 3},
+     {RECV, BWD, 2}},
+    {"(compute forward 4): its slot is in use",
+     TP_SCHEDULE_TERAPIPE,
+     0,
+     MOVE,
+     {SENT, FWD, 0},
+     {CALC, FWD, 4}},
+    {"(compute backward 4): its slot is in use",
+     TP_SCHEDULE_TERAPIPE,
+     2,
+     MOVE,
+     {SENT, BWD, 2},
+     {CALC, BWD, 4}},
+    {"it was computed before", TP_SCHEDULE_TERAPIPE, 0, REPLACE, {CALC, FWD, 1}, {CALC, FWD, 0}},
+    {"its message is not there", TP_SCHEDULE_TERAPIPE, 1, DROP, {GOT, FWD, 1}, {0}},
+    {"(compute forward 1): it is not its turn",
+     TP_SCHEDULE_TERAPIPE,
+     0,
+     MOVE,
+     {CALC, FWD, 1},
+     {CALC, FWD, 0}},
+    {"(compute backward 1): it is not its turn",
+     TP_SCHEDULE_TERAPIPE,
+     2,
+     MOVE,
+     {CALC, BWD, 1},
+     {CALC, BWD, 2}},
+    {"its forward is not computed", TP_SCHEDULE_TERAPIPE, 2, MOVE, {CALC, BWD, 2}, {CALC, FWD, 2}},
+    {"it is not computed", TP_SCHEDULE_TERAPIPE, 0, MOVE, {SEND, FWD, 0}, {CALC, FWD, 0}},
+    {"(reduce): a send is not waited for", TP_SCHEDULE_TERAPIPE, 0, DROP, {SENT, FWD, 5}, {0}},
+    {"at its end: a send is not waited for", TP_SCHEDULE_FORWARD, 0, DROP, {SENT, FWD, 5}, {0}},
+    {"(reduce): a unit is not computed", TP_SCHEDULE_TERAPIPE, 0, DROP, {CALC, BWD, 3}, {0}},
+    {"at its end: there is no reduce", TP_SCHEDULE_TERAPIPE, -1, DROP, {0}, {0}},
+    {"at its end: there is no update",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     DROP,
+     {TP_ACTION_UPDATE, BWD, -1},
+     {0}},
+    {"(update): it comes before the reduce",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     DROP,
+     {TP_ACTION_REDUCE, BWD, -1},
+     {0}},
+    {"it comes after the reduce",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     REPLACE,
+     {TP_ACTION_UPDATE, BWD, -1},
+     {TP_ACTION_REDUCE, BWD, -1}},
+    {"there is no unit 6", TP_SCHEDULE_TERAPIPE, 1, REPLACE, {CALC, FWD, 5}, {CALC, FWD, 6}},
+    {"there is no unit 0",
+     TP_SCHEDULE_TERAPIPE,
+     1,
+     REPLACE,
+     {TP_ACTION_UPDATE, BWD, -1},
+     {TP_ACTION_UPDATE, BWD, 0}},
+};
+
+START_TEST(rule_has_its_words)
+{
+    struct lists lists;
+    rules_init(&lists, rules[_i].schedule);
+    const struct tp_action *action = &rules[_i].action, *other = &rules[_i].other;
+    if (rules[_i].stage < 0) {
+        for (int k = 0; k < lists.n_stages; k++)
+            lists.of[k]->n_actions -= 2;
+    } else {
+        struct tp_schedule *schedule = lists.of[rules[_i].stage];
+        const int at = find(schedule, action->kind, action->direction, action->unit);
+        if (rules[_i].change == DROP)
+            drop(schedule, at);
+        else if (rules[_i].change == REPLACE)
+            schedule->actions[at] = *other;
+        else
+            move(schedule, at, find(schedule, other->kind, other->direction, other->unit));
+    }
+    ck_says(&lists, rules[_i].says);
+    lists_fini(&lists);
+}
+END_TEST
+
+/* A rank that sends first what its neighbour waits for last. */
+START_TEST(deadlock_is_found)
+{
+    struct lists lists;
+    rules_init(&lists, TP_SCHEDULE_TERAPIPE);
+    struct tp_schedule *first = lists.of[0], *second = lists.of[1];
+    /* Stage 0 waits for its send of unit 1 before it sends unit 0 ... */
+    move(first, find(first, SEND, FWD, 0), find(first, SEND, FWD, 1));
+    move(first, find(first, SENT, FWD, 1), find(first, SEND, FWD, 0));
+    /* ... and stage 1 posts the receive of unit 1 after unit 0 arrived. */
+    move(second, find(second, RECV, FWD, 1), find(second, GOT, FWD, 0));
+    ck_says(&lists,
+            "schedule of stage 0, action 3 (wait for send of forward 1): it waits for ever");
+    lists_fini(&lists);
+}
+END_TEST
+
+START_TEST(units_have_to_agree)
+{
+    struct lists lists;
+    rules_init(&lists, TP_SCHEDULE_TERAPIPE);
+    struct tp_unit *unit = &lists.of[1]->units[4];
+    const struct tp_unit kept = *unit;
+    unit->row++;
+    ck_says(&lists, "schedule of stage 1: unit 4 differs");
+    *unit = kept;
+    unit->slot[TP_BACKWARD] ^= 1;
+    ck_says(&lists, "schedule of stage 1: unit 4 differs");
+    *unit = kept;
+    for (int k = 0; k < lists.n_stages; k++)
+        lists.of[k]->units[4].slice.start++;
+    ck_says(&lists, "schedule of stage 0: unit 4");
+    for (int k = 0; k < lists.n_stages; k++)
+        lists.of[k]->units[4] = kept;
+    lists.of[2]->rows--;
+    ck_says(&lists, "schedule of stage 2: unit 5");
+    lists.of[2]->rows++;
+    for (int k = 0; k < lists.n_stages; k++)
+        lists.of[k]->units[1].row--;
+    ck_says(&lists, "schedule of stage 0, action 2 (compute forward 1): its rows are in use");
+    for (int k = 0; k < lists.n_stages; k++)
+        lists.of[k]->units[1].row++;
+    lists.of[0]->n_units--;
+    ck_says(&lists, "schedule of stage 0");
+    lists.of[0]->n_units++;
+    lists.of[2]->stage = 1;
+    ck_says(&lists, "given as stage 2 of 3");
+    lists.of[2]->stage = 2;
+    ck_assert_int_eq(lists_check(&lists), TP_OK);
+    lists_fini(&lists);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("schedule");
+    TCase *tests = tcase_create("schedule");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, lists_keep_their_promises);
+    tcase_add_test(tests, checker_finds_changes);
+    tcase_add_loop_test(tests, rule_has_its_words, 0, (int)(sizeof rules / sizeof *rules));
+    tcase_add_test(tests, deadlock_is_found);
+    tcase_add_test(tests, units_have_to_agree);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
