@@ -12,29 +12,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-
-/* From expect_begin() to expect_end() stderr goes to a file; _end() gives what was written. */
-static int expect_saved_stderr;
-static FILE *expect_file;
-
-static inline void expect_begin(void)
-{
-    expect_file = tmpfile();
-    expect_saved_stderr = dup(STDERR_FILENO);
-    dup2(fileno(expect_file), STDERR_FILENO);
-}
-
-static inline const char *expect_end(void)
-{
-    static char text[8192];
-
-    dup2(expect_saved_stderr, STDERR_FILENO);
-    close(expect_saved_stderr);
-    rewind(expect_file);
-    text[fread(text, 1, sizeof text - 1, expect_file)] = '\0';
-    fclose(expect_file);
-    return text;
-}
+#include "capture.h"
 
 static inline void expect_one_line(const char *output, const char *part)
 {
@@ -47,9 +25,9 @@ static inline void expect_one_line(const char *output, const char *part)
 /* The call fails with that status and reports one line, which has that part in it. */
 #define expect_fail(expected, part, call)                                                          \
     do {                                                                                           \
-        expect_begin();                                                                            \
+        capture_begin();                                                                           \
         enum tp_status expect_status = (call);                                                     \
-        const char *expect_output = expect_end();                                                  \
+        const char *expect_output = capture_end();                                                 \
         ck_assert_str_eq(tp_status_name(expect_status), tp_status_name(expected));                 \
         expect_one_line(expect_output, part);                                                      \
     } while (0)

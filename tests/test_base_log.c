@@ -18,9 +18,9 @@ END_TEST
 
 START_TEST(failing_prints_one_line)
 {
-    expect_begin();
+    capture_begin();
     enum tp_status status = tp_fail(TP_ERR_IO, "%s: %d", "file", 7);
-    const char *output = expect_end();
+    const char *output = capture_end();
 
     ck_assert_int_eq(status, TP_ERR_IO);
     ck_assert_str_eq(output, "terapipe: error: file: 7\n");
@@ -33,54 +33,54 @@ START_TEST(a_line_stays_one_line)
 
     memset(long_text, 'x', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
-    expect_begin();
+    capture_begin();
     tp_log(TP_LOG_WARNING, "a\nb\tc\x1b[0m%s", "\r\n");
-    ck_assert_str_eq(expect_end(), "terapipe: warning: a?b?c?[0m??\n");
+    ck_assert_str_eq(capture_end(), "terapipe: warning: a?b?c?[0m??\n");
 
-    expect_begin();
+    capture_begin();
     tp_log(TP_LOG_INFO, "%s", long_text);
-    expect_one_line(expect_end(), "terapipe: note: xxxx");
+    expect_one_line(capture_end(), "terapipe: note: xxxx");
 }
 END_TEST
 
 START_TEST(levels_and_ranks)
 {
     tp_log_set_rank(2);
-    expect_begin();
+    capture_begin();
     tp_log(TP_LOG_DEBUG, "not seen");
     tp_log(TP_LOG_INFO, "seen");
-    ck_assert_str_eq(expect_end(), "terapipe: rank 2: note: seen\n");
+    ck_assert_str_eq(capture_end(), "terapipe: rank 2: note: seen\n");
 
     tp_log_set_level(TP_LOG_ERROR);
     tp_log_set_rank(-1);
-    expect_begin();
+    capture_begin();
     tp_log(TP_LOG_WARNING, "not seen");
     tp_log(TP_LOG_ERROR, "seen");
-    ck_assert_str_eq(expect_end(), "terapipe: error: seen\n");
+    ck_assert_str_eq(capture_end(), "terapipe: error: seen\n");
 }
 END_TEST
 
 START_TEST(held_errors)
 {
     tp_log_hold();
-    expect_begin();
+    capture_begin();
     tp_log(TP_LOG_ERROR, "first");
     tp_log(TP_LOG_ERROR, "second");
     tp_log(TP_LOG_INFO, "a note");
-    ck_assert_str_eq(expect_end(), "terapipe: note: a note\n");
+    ck_assert_str_eq(capture_end(), "terapipe: note: a note\n");
 
-    expect_begin();
+    capture_begin();
     tp_log_release(true);
     tp_log_release(true); /* nothing is kept any more */
     tp_log(TP_LOG_ERROR, "third");
-    ck_assert_str_eq(expect_end(), "terapipe: error: first\nterapipe: error: third\n");
+    ck_assert_str_eq(capture_end(), "terapipe: error: first\nterapipe: error: third\n");
 
     tp_log_hold();
     tp_log(TP_LOG_ERROR, "dropped");
-    expect_begin();
+    capture_begin();
     tp_log_release(false);
     tp_log_release(true);
-    ck_assert_str_eq(expect_end(), "");
+    ck_assert_str_eq(capture_end(), "");
 }
 END_TEST
 
