@@ -22,6 +22,9 @@ void tp_tokens_close(struct tp_tokens *tokens);
 int64_t tp_tokens_count(const struct tp_tokens *tokens);   /* tokens */
 int64_t tp_tokens_samples(const struct tp_tokens *tokens); /* whole samples: (count - 1) / T */
 
+/* The first file that is text; NULL: none is. Local. */
+const char *tp_tokens_text(const struct tp_tokens *tokens);
+
 /* inputs[T] and targets[T] of a sample; either may be NULL. Local. TP_ERR_INPUT for a token beyond
  * the vocabulary, named by file and position in it. */
 enum tp_status tp_tokens_sample(struct tp_tokens *tokens, int64_t sample, int32_t *inputs,

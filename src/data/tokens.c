@@ -192,6 +192,14 @@ int64_t tp_tokens_samples(const struct tp_tokens *tokens)
     return tokens->count > 0 ? (tokens->count - 1) / tokens->seq_len : 0;
 }
 
+const char *tp_tokens_text(const struct tp_tokens *tokens)
+{
+    for (int i = 0; i < tokens->n_parts; i++)
+        if (tokens->parts[i].width == 1)
+            return tokens->parts[i].path;
+    return NULL;
+}
+
 static uint32_t token_at(const struct part *part, int64_t index)
 {
     const unsigned char *at = part->data + (size_t)index * (unsigned)part->width;

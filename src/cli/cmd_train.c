@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stddef.h>
+
+#include "cli/command.h"
+#include "train/trainer.h"
+
+const struct tp_command tp_command_train = {
+    .name = "train",
+    .summary = "train a model, in token slices over all ranks",
+    .options = (const char *const[]){"model",
+                                     "num-layers",
+                                     "hidden-size",
+                                     "num-attention-heads",
+                                     "vocab-size",
+                                     "load",
+                                     "save",
+                                     "data-path",
+                                     "val-data-path",
+                                     "tokenizer",
+                                     "sampler",
+                                     "seed",
+                                     "train-iters",
+                                     "seq-length",
+                                     "global-batch-size",
+                                     "pipeline-model-parallel-size",
+                                     "schedule",
+                                     "slices",
+                                     "group-size",
+                                     "lr",
+                                     "min-lr",
+                                     "lr-warmup-iters",
+                                     "lr-decay-iters",
+                                     "lr-decay-style",
+                                     "weight-decay",
+                                     "clip-grad",
+                                     "adam-beta1",
+                                     "adam-beta2",
+                                     "adam-eps",
+                                     "eval-interval",
+                                     "eval-iters",
+                                     "log-interval",
+                                     "save-interval",
+                                     "keep",
+                                     "exit-duration-in-mins",
+                                     "max-skipped",
+                                     "watchdog",
+                                     "save-gradients",
+                                     "metrics",
+                                     "gemm",
+                                     "device",
+                                     "threads",
+                                     "memory",
+                                     NULL},
+    .required = (const char *const[]){"data-path", "train-iters", NULL},
+    .run = tp_train,
+};

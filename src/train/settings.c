@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "train/settings.h"
+
+const char *const tp_tokenizer_choices[] = {"bytes", NULL};
+
+/* Options that only make sense beside another one. */
+static enum tp_status check_pairs(const struct tp_settings *s)
+{
+    const struct {
+        bool given, other;
+        const char *option, *needed;
+    } pairs[] = {
+        {s->save_interval > 0, s->save, "--save-interval", "--save"},
+        {s->keep > 0, s->save, "--keep", "--save"},
+        {s->eval_interval > 0, s->validation.count > 0, "--eval-interval", "--val-data-path"},
+        {s->eval_iters > 0, s->validation.count > 0 || s->train_iters == 0, "--eval-iters",
+         "--val-data-path"},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].given && !pairs[i].other)
+            return tp_fail(TP_ERR_USAGE, "%s: expected %s beside it", pairs[i].option,
+                           pairs[i].needed);
+    return TP_OK;
+}
+
+/* A model comes from a name or a file, or from four numbers. */
+static enum tp_status check_model(const struct tp_settings *s)
+{
+    const struct {
+        int value;
+        const char *option;
+    } sizes[] = {{s->n_layer, "--num-layers"},
+                 {s->n_embd, "--hidden-size"},
+                 {s->n_head, "--num-attention-heads"},
+                 {s->vocab_size, "--vocab-size"}};
+    bool any = false;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i].value && s->model)
+            return tp_fail(TP_ERR_USAGE, "%s %d: expected it without --model %s, which has its own",
+                           sizes[i].option, sizes[i].value, s->model);
+        any = any || sizes[i].value;
+    }
+    if (!any && !s->model && !s->load)
+        return tp_fail(TP_ERR_USAGE, "no model: expected --model, --load, or --num-layers, "
+                                     "--hidden-size and --num-attention-heads");
+    for (size_t i = 0; any && i < 3; i++)
+        if (!sizes[i].value)
+            return tp_fail(TP_ERR_USAGE, "%s: expected it too, to make a model of options",
+                           sizes[i].option);
+    return TP_OK;
+}
+
+enum tp_status tp_settings_check(const struct tp_settings *settings)
+{
+    size_t bytes;
+
+    TP_TRY(check_model(settings));
+    TP_TRY(check_pairs(settings));
+    if (settings->min_lr > settings->lr)
+        return tp_fail(TP_ERR_USAGE, "--min-lr %g: expected at most --lr %g", settings->min_lr,
+                       settings->lr);
+    return tp_settings_memory(settings, &bytes);
+}
+
+enum tp_status tp_settings_memory(const struct tp_settings *settings, size_t *bytes)
+{
+    static const char units[] = "KMG";
+    const char *text = settings->memory;
+    unsigned shift = 0;
+    char *end;
+
+    if (!text) {
+        *bytes = 0;
+        return TP_OK;
+    }
+    errno = 0;
+    unsigned long long count = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+    if (count == 0 || errno != 0)
+        goto wrong;
+    for (unsigned i = 0; units[i]; i++)
+        if (toupper((unsigned char)*end) == units[i])
+            shift = 10 * (i + 1);
+    if (end[shift > 0] != '\0' || count > SIZE_MAX >> shift)
+        goto wrong;
+    *bytes = (size_t)count << shift;
+    return TP_OK;
+wrong:
+    return tp_fail(TP_ERR_USAGE, "--memory %s: expected bytes, with K, M or G behind the number",
+                   text);
+}

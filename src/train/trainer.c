@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "data/sampler.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/phase.h"
+#include "train/progress.h"
+#include "train/run.h"
+#include "train/trainer.h"
+
+struct trainer {
+    const struct tp_settings *settings;
+    struct tp_comm *world;
+    bool leads; /* rank 0: it writes and prints */
+    struct tp_worker worker;
+    struct tp_plan *plan;
+    struct tp_schedule *schedule;
+
+    struct tp_tokens *tokens;
+    struct tp_sampler sampler;
+    int32_t *inputs, *targets; /* [batch, T] of the next step, each NULL where no stage needs it */
+
+    struct tp_evaluation evaluation; /* batch 0: there is none */
+    struct tp_run run;               /* rank 0's */
+    struct tp_progress progress;
+    struct tp_state state;
+    int64_t first;        /* step that this run begins with */
+    int64_t saved;        /* steps done at the latest checkpoint of this run, -1 before */
+    int64_t validated;    /* and at the latest evaluation */
+    double began, marked; /* clock: the run, the end of the latest step */
+};
+
+/* ---- Before the first step ---- */
+
+/* Where the training stands: at the beginning, or where a checkpoint left it. */
+static void find_state(struct trainer *t)
+{
+    const struct tp_settings *s = t->settings;
+    const struct tp_state *was = &t->worker.source.state;
+    bool text = tp_tokens_text(t->tokens) != NULL;
+
+    t->state = (struct tp_state){.tokenizer = text ? TP_TOKENIZER_BYTES : TP_TOKENIZER_NONE,
+                                 .sampler = s->sampler,
+                                 .seq_len = t->worker.seq_len,
+                                 .seed = s->seed};
+    if (!t->worker.source.resume)
+        return;
+    t->state.step = was->step;
+    t->state.samples = was->samples;
+    t->state.skipped = was->skipped;
+    if (!text)
+        t->state.tokenizer = was->tokenizer;
+    if (was->seed != s->seed || was->sampler != s->sampler || was->seq_len != t->worker.seq_len)
+        tp_log(TP_LOG_WARNING, "--seed, --sampler or --seq-length is not that of the run that is "
+                               "resumed; samples come in another order");
+}
+
+/* Memory for the tokens of a step, on the stages that need them. */
+static enum tp_status make_batch(struct trainer *t)
+{
+    size_t count = (size_t)t->plan->batch * (size_t)t->worker.seq_len;
+
+    if (tp_worker_is_first(&t->worker))
+        t->inputs = malloc(count * sizeof *t->inputs);
+    if (tp_worker_is_last(&t->worker))
+        t->targets = malloc(count * sizeof *t->targets);
+    if ((tp_worker_is_first(&t->worker) && !t->inputs) ||
+        (tp_worker_is_last(&t->worker) && !t->targets))
+        return tp_fail(TP_ERR_MEMORY, "--global-batch-size %d: no memory for its tokens",
+                       t->plan->batch);
+    return TP_OK;
+}
+
+/* All that can be checked without a device. */
+static enum tp_status prepare(struct trainer *t)
+{
+    const struct tp_settings *s = t->settings;
+
+    TP_TRY(tp_worker_plan(&t->worker, &t->plan));
+    TP_TRY(tp_worker_schedule(&t->worker, t->plan, &t->schedule));
+    TP_TRY(tp_worker_tokens(&t->worker, &s->data, &t->tokens));
+    find_state(t);
+    t->first = t->state.step;
+    t->saved = t->validated = -1;
+    TP_TRY(tp_sampler_init(&t->sampler, (enum tp_sampler_kind)s->sampler, s->seed,
+                           tp_tokens_samples(t->tokens)));
+    if (s->validation.count > 0)
+        TP_TRY(
+            tp_evaluation_init(&t->evaluation, &t->worker, t->plan, &s->validation, s->eval_iters));
+    TP_TRY(make_batch(t));
+    return tp_run_open(&t->run, s, t->first, t->leads);
+}
+
+static enum tp_status open_worker(struct trainer *t)
+{
+    const struct tp_schedule *schedules[] = {t->schedule, t->evaluation.whole, t->evaluation.last};
+    struct tp_work work = {.plan = t->plan, .schedules = schedules, .train = true};
+
+    while (work.n_schedules < 3 && schedules[work.n_schedules])
+        work.n_schedules++;
+    TP_TRY(tp_worker_open(&t->worker, &work));
+    tp_phase_begin();
+    enum tp_status status = TP_OK;
+    if (t->leads && t->run.folder)
+        status = tp_run_describe(&t->run, &t->worker, t->plan);
+    return tp_phase_end(t->world, status);
+}
+
+/* ---- A step ---- */
+
+/* Reads the tokens of the step that comes next. */
+static enum tp_status read_batch(struct trainer *t)
+{
+    if (!t->inputs && !t->targets)
+        return TP_OK;
+    for (int b = 0; b < t->plan->batch; b++) {
+        int64_t sample = tp_sampler_at(&t->sampler, t->state.samples + b);
+        size_t at = (size_t)b * (size_t)t->worker.seq_len;
+        TP_TRY(tp_tokens_sample(t->tokens, sample, t->inputs ? t->inputs + at : NULL,
+                                t->targets ? t->targets + at : NULL));
+    }
+    return TP_OK;
+}
+
+static double learning_rate(const struct trainer *t)
+{
+    const struct tp_settings *s = t->settings;
+    const struct tp_learning_rate rate = {.lr = s->lr,
+                                          .min = s->min_lr,
+                                          .warmup = s->warmup_iters,
+                                          .decay = s->decay_iters ? s->decay_iters : s->train_iters,
+                                          .style = (enum tp_decay_style)s->decay_style};
+
+    return tp_learning_rate_at(&rate, t->state.step);
+}
+
+/* Forward, backward and update over the batch that was read. */
+static enum tp_status compute(struct trainer *t, struct tp_step_metrics *metrics, bool *finite)
+{
+    const struct tp_settings *s = t->settings;
+    double tokens = (double)t->plan->batch * t->worker.seq_len;
+    struct tp_cell_step step = {.inputs = t->inputs,
+                                .targets = t->targets,
+                                .sequences = t->plan->batch,
+                                .scale = 1 / tokens,
+                                .train = true};
+    struct tp_adamw adamw = {.lr = learning_rate(t),
+                             .beta1 = s->beta1,
+                             .beta2 = s->beta2,
+                             .eps = s->eps,
+                             .weight_decay = s->weight_decay,
+                             .step = t->state.step - t->state.skipped + 1};
+    struct tp_step_result result;
+
+    TP_TRY(tp_cell_begin_step(t->worker.cell, &step));
+    TP_TRY(tp_engine_run(t->worker.engine, &adamw, s->clip_grad, &result));
+    double now = tp_clock_now(), seconds = now - t->marked;
+    t->marked = now;
+    *metrics = (struct tp_step_metrics){.step = t->state.step,
+                                        .loss = result.loss,
+                                        .grad_norm = result.norm,
+                                        .lr = adamw.lr,
+                                        .seconds = seconds,
+                                        .tokens_per_second = tokens / seconds};
+    *finite = result.finite;
+    return TP_OK;
+}
+
+/* A step whose loss or norm is not a number was not applied, on any stage. All ranks know it. */
+static enum tp_status skip(struct trainer *t, const struct tp_step_metrics *metrics)
+{
+    bool over = t->state.skipped >= t->settings->max_skipped;
+
+    if (t->leads)
+        tp_log(over ? TP_LOG_ERROR : TP_LOG_WARNING,
+               "step %" PRId64 " (counted from 0): loss %g, gradient norm %g: expected finite "
+               "numbers; the step was not applied%s",
+               metrics->step, metrics->loss, metrics->grad_norm,
+               over ? ", and --max-skipped allows no more" : "");
+    if (over)
+        return TP_ERR_NONFINITE;
+    t->state.skipped++;
+    return TP_OK;
+}
+
+/* Writes the metrics down and reads the next step's tokens; ranks that fail do so together. */
+static enum tp_status record(struct trainer *t, const struct tp_step_metrics *metrics)
+{
+    enum tp_status status = TP_OK;
+
+    tp_phase_begin();
+    if (t->leads)
+        status = tp_run_add(&t->run, metrics);
+    if (status == TP_OK && t->state.step < t->settings->train_iters)
+        status = read_batch(t);
+    return tp_phase_end(t->world, status);
+}
+
+static enum tp_status take_step(struct trainer *t)
+{
+    const struct tp_settings *s = t->settings;
+    struct tp_step_metrics metrics;
+    bool finite;
+
+    TP_TRY(compute(t, &metrics, &finite));
+    if (s->save_gradients && t->state.step == t->first)
+        TP_TRY(tp_checkpoint_gather(&t->worker, t->plan, TP_GRADIENT, s->save_gradients));
+    if (!finite)
+        TP_TRY(skip(t, &metrics));
+    t->state.step++;
+    t->state.samples += t->plan->batch;
+    TP_TRY(record(t, &metrics));
+    if (t->leads)
+        tp_progress_step(&t->progress, &metrics,
+                         t->state.step % s->log_interval == 0 || t->state.step == s->train_iters);
+    return TP_OK;
+}
+
+/* ---- Between steps ---- */
+
+static bool due(const struct trainer *t, int interval)
+{
+    return interval > 0 && t->state.step % interval == 0;
+}
+
+static enum tp_status validate(struct trainer *t)
+{
+    double loss;
+
+    if (!t->evaluation.batch || t->validated == t->state.step)
+        return TP_OK;
+    TP_TRY(tp_evaluation_run(&t->evaluation, &t->worker, &loss));
+    TP_TRY(tp_engine_set_schedule(t->worker.engine, t->schedule));
+    if (t->leads)
+        tp_progress_validation(&t->progress, t->state.step, loss);
+    t->validated = t->state.step;
+    return TP_OK;
+}
+
+static enum tp_status save(struct trainer *t)
+{
+    enum tp_status status = TP_OK;
+
+    if (!t->settings->save || t->saved == t->state.step)
+        return TP_OK;
+    TP_TRY(tp_checkpoint_save(&t->worker, t->plan, t->run.checkpoints, &t->state));
+    t->saved = t->state.step;
+    tp_phase_begin();
+    if (t->leads && t->settings->keep > 0)
+        status = tp_checkpoint_prune(t->run.checkpoints, t->settings->keep);
+    return tp_phase_end(t->world, status);
+}
+
+/* Is the time that --exit-duration-in-mins gives over? Rank 0's clock says it for all. */
+static enum tp_status look_at_clock(const struct trainer *t, bool *over)
+{
+    double minutes = t->settings->exit_minutes;
+
+    *over = minutes > 0 && tp_clock_now() - t->began >= 60 * minutes;
+    return minutes > 0 ? tp_comm_bcast(t->world, over, sizeof *over, 0) : TP_OK;
+}
+
+static enum tp_status take_steps(struct trainer *t)
+{
+    const struct tp_settings *s = t->settings;
+    bool over = false;
+
+    tp_phase_begin();
+    enum tp_status status = t->state.step < s->train_iters ? read_batch(t) : TP_OK;
+    TP_TRY(tp_phase_end(t->world, status));
+    t->marked = tp_clock_now();
+    while (t->state.step < s->train_iters && !over) {
+        TP_TRY(take_step(t));
+        if (due(t, s->eval_interval) || due(t, s->save_interval)) {
+            if (due(t, s->eval_interval))
+                TP_TRY(validate(t));
+            if (due(t, s->save_interval))
+                TP_TRY(save(t));
+            t->marked = tp_clock_now();
+        }
+        TP_TRY(look_at_clock(t, &over));
+    }
+    return TP_OK;
+}
+
+/* The weights before a step that went wrong for all ranks alike are worth keeping, and so is the
+ * end of the run. */
+static enum tp_status end_run(struct trainer *t, enum tp_status status)
+{
+    if (t->leads)
+        tp_progress_end(&t->progress);
+    if (status == TP_OK) {
+        if (t->state.step == t->first && t->leads)
+            tp_log(TP_LOG_INFO,
+                   "no step was left: %" PRId64 " of --train-iters %d were done before",
+                   t->state.step, t->settings->train_iters);
+        TP_TRY(validate(t));
+        return save(t);
+    }
+    if ((status == TP_ERR_NONFINITE || status == TP_ERR_INPUT) && t->state.step > t->first) {
+        enum tp_status saved = save(t);
+        return saved != TP_OK ? saved : status;
+    }
+    return status;
+}
+
+static bool together(enum tp_status status)
+{
+    return status == TP_OK || status == TP_ERR_INPUT || status == TP_ERR_IO ||
+           status == TP_ERR_NONFINITE;
+}
+
+static enum tp_status run(struct trainer *t, bool *alone)
+{
+    tp_progress_init(&t->progress, t->first, t->settings->train_iters);
+    if (tp_comm_size(t->world) > 1)
+        tp_log_set_rank(tp_comm_rank(t->world));
+    enum tp_status status = take_steps(t);
+    if (together(status))
+        status = end_run(t, status);
+    *alone = !together(status);
+    return status;
+}
+
+enum tp_status tp_train(const struct tp_settings *settings, struct tp_comm *world, bool *alone)
+{
+    struct trainer t = {.settings = settings,
+                        .world = world,
+                        .leads = tp_comm_rank(world) == 0,
+                        .began = tp_clock_now()};
+
+    *alone = false;
+    TP_TRY(tp_worker_init(&t.worker, settings, world));
+    tp_phase_begin();
+    enum tp_status status = tp_phase_end(world, prepare(&t));
+    if (status == TP_OK)
+        status = open_worker(&t);
+    if (status == TP_OK)
+        status = run(&t, alone);
+    if (*alone)
+        return status;
+    tp_worker_fini(&t.worker);
+    tp_run_close(&t.run);
+    tp_evaluation_fini(&t.evaluation);
+    tp_sampler_fini(&t.sampler);
+    tp_tokens_close(t.tokens);
+    tp_schedule_free(t.schedule);
+    tp_plan_free(t.plan);
+    free(t.inputs);
+    free(t.targets);
+    return status;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/weights.h"
+#include "train/phase.h"
+#include "train/worker.h"
+
+/* ---- Place and model ---- */
+
+/* Rank 0 looks what --load holds and tells the others: they need not find the same if the folder
+ * changes meanwhile. */
+static enum tp_status find_source(struct tp_worker *worker)
+{
+    enum tp_status status = TP_OK;
+
+    tp_phase_begin();
+    if (tp_comm_rank(worker->world) == 0)
+        status = tp_source_find(worker->settings->load, &worker->source);
+    TP_TRY(tp_phase_end(worker->world, status));
+    return tp_comm_bcast(worker->world, &worker->source, sizeof worker->source, 0);
+}
+
+static enum tp_status find_model(struct tp_worker *worker)
+{
+    tp_phase_begin();
+    enum tp_status status =
+        tp_source_model(&worker->source, worker->settings, &worker->model, &worker->seq_len);
+    if (status == TP_OK)
+        status = tp_parameters_init(&worker->parameters, &worker->model);
+    if (status == TP_OK && worker->source.folder[0])
+        status = tp_source_check(&worker->source, &worker->parameters);
+    return tp_phase_end(worker->world, status);
+}
+
+/* K stages need K ranks. */
+static enum tp_status take_place(struct tp_worker *worker)
+{
+    int ranks = tp_comm_size(worker->world);
+    int stages = worker->settings->pipe ? worker->settings->pipe : ranks;
+    enum tp_status status = TP_OK;
+
+    tp_phase_begin();
+    if (stages > worker->model.n_layer)
+        status = tp_fail(TP_ERR_USAGE,
+                         "--pipeline-model-parallel-size %d: expected at most %d, a stage for each "
+                         "layer",
+                         stages, worker->model.n_layer);
+    else if (stages != ranks)
+        status = tp_fail(TP_ERR_USAGE,
+                         "--pipeline-model-parallel-size %d: expected as many ranks, not %d (start "
+                         "with mpirun -n %d)",
+                         stages, ranks, stages);
+    TP_TRY(tp_phase_end(worker->world, status));
+
+    tp_phase_begin();
+    status = tp_grid_init(&worker->grid, worker->world, 1, stages, 1);
+    return tp_phase_end(worker->world, status);
+}
+
+enum tp_status tp_worker_init(struct tp_worker *worker, const struct tp_settings *settings,
+                              struct tp_comm *world)
+{
+    *worker = (struct tp_worker){.settings = settings, .world = world};
+    worker->placements = calloc((size_t)tp_comm_size(world), sizeof *worker->placements);
+
+    tp_phase_begin();
+    enum tp_status status = worker->placements
+                                ? tp_settings_check(settings)
+                                : tp_fail(TP_ERR_MEMORY, "no memory for a list of all ranks");
+    status = tp_phase_end(world, status);
+    if (status == TP_OK)
+        status = find_source(worker);
+    if (status == TP_OK)
+        status = find_model(worker);
+    if (status == TP_OK)
+        status = take_place(worker);
+    if (status != TP_OK)
+        tp_worker_fini(worker);
+    return status;
+}
+
+void tp_worker_fini(struct tp_worker *worker)
+{
+    tp_engine_free(worker->engine);
+    tp_cell_free(worker->cell);
+    tp_device_close(worker->device);
+    free(worker->placements);
+    tp_parameters_fini(&worker->parameters);
+    tp_grid_fini(&worker->grid);
+    *worker = (struct tp_worker){.settings = NULL};
+}
+
+const struct tp_stage_layers *tp_worker_layers(const struct tp_worker *worker,
+                                               const struct tp_plan *plan)
+{
+    return &plan->stages[worker->grid.k];
+}
+
+bool tp_worker_is_first(const struct tp_worker *worker)
+{
+    return worker->grid.k == 0;
+}
+
+bool tp_worker_is_last(const struct tp_worker *worker)
+{
+    return worker->grid.k == worker->grid.pipe_size - 1;
+}
+
+/* ---- Plan and schedule ---- */
+
+enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **plan)
+{
+    const struct tp_settings *settings = worker->settings;
+    struct tp_slices slices = {.count = 0};
+
+    if (settings->slices)
+        TP_TRY(tp_slices_parse(settings->slices, worker->seq_len, &slices));
+    enum tp_status status =
+        tp_plan_default(&worker->model, worker->seq_len, settings->batch, worker->grid.pipe_size,
+                        (enum tp_schedule_kind)settings->schedule, settings->group_size,
+                        settings->slices ? &slices : NULL, plan);
+    tp_slices_fini(&slices);
+    return status;
+}
+
+enum tp_status tp_worker_schedule(const struct tp_worker *worker, const struct tp_plan *plan,
+                                  struct tp_schedule **schedule)
+{
+    struct tp_schedule **all = calloc((size_t)plan->n_stages, sizeof *all);
+    enum tp_status status = TP_OK;
+
+    if (!all)
+        return tp_fail(TP_ERR_MEMORY, "no memory for %d schedules", plan->n_stages);
+    for (int k = 0; k < plan->n_stages && status == TP_OK; k++)
+        status = tp_schedule_new(plan, k, &all[k]);
+    if (status == TP_OK)
+        status = tp_schedule_check((const struct tp_schedule *const *)all, plan->n_stages);
+    if (status == TP_OK) {
+        *schedule = all[worker->grid.k];
+        all[worker->grid.k] = NULL;
+    }
+    for (int k = 0; k < plan->n_stages; k++)
+        tp_schedule_free(all[k]);
+    free(all);
+    return status;
+}
+
+/* ---- Data ---- */
+
+enum tp_status tp_worker_tokens(const struct tp_worker *worker, const struct tp_option_list *paths,
+                                struct tp_tokens **tokens)
+{
+    bool bytes = worker->model.vocab_size == 256 ||
+                 worker->settings->tokenizer == TP_TOKENIZER_BYTES ||
+                 (worker->source.resume && worker->source.state.tokenizer == TP_TOKENIZER_BYTES);
+    struct tp_tokens *opened;
+
+    TP_TRY(tp_tokens_open(paths->at, paths->count, worker->seq_len, worker->model.vocab_size,
+                          &opened));
+    const char *text = tp_tokens_text(opened);
+    if (text && !bytes) {
+        enum tp_status status = tp_fail(
+            TP_ERR_INPUT,
+            "%s: is text, expected tokens, since the model has %d of them; --tokenizer bytes "
+            "takes bytes as tokens all the same",
+            text, worker->model.vocab_size);
+        tp_tokens_close(opened);
+        return status;
+    }
+    *tokens = opened;
+    return TP_OK;
+}
+
+/* ---- Device ---- */
+
+/* Chooses a device and tells everybody. */
+static enum tp_status choose_device(struct tp_worker *worker)
+{
+    struct tp_placement *all = worker->placements;
+    int rank = tp_comm_rank(worker->world);
+    struct tp_placement mine;
+
+    tp_phase_begin();
+    enum tp_status status = tp_placement_choose(worker->settings, &worker->grid, &mine);
+    TP_TRY(tp_phase_end(worker->world, status));
+    TP_TRY(tp_placement_gather(worker->world, &mine, all));
+    if (rank == 0)
+        tp_placement_print(all, tp_comm_size(worker->world));
+    return TP_OK;
+}
+
+/* The provider that was asked for, or that the checkpoint was trained with. */
+static enum tp_status choose_gemm(const struct tp_worker *worker, const char *device, int *gemm)
+{
+    char *path = NULL;
+
+    *gemm = worker->settings->gemm;
+    if (*gemm != TP_GEMM_AUTO || !worker->source.resume)
+        return TP_OK;
+    TP_TRY(tp_source_file(&worker->source, TP_FILE_GEMM, &path));
+    enum tp_status status = tp_placement_load_gemm(path, device, gemm);
+    free(path);
+    return status;
+}
+
+/* What the stage has to hold for all schedules. */
+static void shape_of(const struct tp_worker *worker, const struct tp_work *work,
+                     struct tp_stage_shape *shape)
+{
+    *shape = (struct tp_stage_shape){.model = worker->model,
+                                     .layers = *tp_worker_layers(worker, work->plan),
+                                     .seq_len = worker->seq_len,
+                                     .batch = work->plan->batch,
+                                     .train = work->train};
+    for (int i = 0; i < work->n_schedules; i++) {
+        const struct tp_schedule *schedule = work->schedules[i];
+        if (shape->rows < schedule->rows)
+            shape->rows = schedule->rows;
+        if (shape->unit_rows < schedule->unit_rows)
+            shape->unit_rows = schedule->unit_rows;
+        if (shape->group < schedule->group)
+            shape->group = schedule->group;
+        if (shape->slots < schedule->slots)
+            shape->slots = schedule->slots;
+    }
+}
+
+static enum tp_status open_device(struct tp_worker *worker, const struct tp_work *work,
+                                  const struct tp_stage_shape *shape)
+{
+    struct tp_placement *mine = &worker->placements[tp_comm_rank(worker->world)];
+    struct tp_device_options options = {.index = mine->index,
+                                        .threads = mine->threads,
+                                        .head_width = worker->model.n_embd / worker->model.n_head};
+    int gemm;
+
+    TP_TRY(choose_gemm(worker, mine->name, &gemm));
+    options.gemm = (enum tp_gemm_provider)gemm;
+    TP_TRY(tp_device_open(&options, &worker->device));
+    mine->gemm = (int)tp_device_gemm(worker->device);
+    for (int i = 0; i < work->n_schedules; i++)
+        TP_TRY(tp_cell_check_gemm(worker->device, shape, work->schedules[i]->units,
+                                  work->schedules[i]->n_units));
+    return TP_OK;
+}
+
+/* One rank of a node builds the kernels, the others find them built. */
+static enum tp_status open_in_turn(struct tp_worker *worker, const struct tp_work *work,
+                                   const struct tp_stage_shape *shape)
+{
+    bool builder = worker->grid.node_rank == 0;
+    enum tp_status status = TP_OK;
+
+    tp_phase_begin();
+    if (builder)
+        status = open_device(worker, work, shape);
+    enum tp_status waited = tp_comm_barrier(worker->grid.node);
+    if (!builder)
+        status = open_device(worker, work, shape);
+    return tp_phase_end(worker->world, status != TP_OK ? status : waited);
+}
+
+static enum tp_status make_cell(struct tp_worker *worker, const struct tp_stage_shape *shape)
+{
+    int ranks = tp_comm_size(worker->world), rank = tp_comm_rank(worker->world);
+    size_t limit;
+
+    TP_TRY(tp_settings_memory(worker->settings, &limit));
+    limit /= (size_t)tp_placement_sharing(worker->placements, ranks, rank);
+    TP_TRY(tp_cell_new(worker->device, shape, &worker->parameters, limit, &worker->cell));
+    tp_cell_stage(worker->cell, &worker->stage);
+    return TP_OK;
+}
+
+/* ---- Weights ---- */
+
+/* Where one kind of numbers comes from. weights NULL: initial values. */
+struct filling {
+    enum tp_kind kind;
+    struct tp_weights *weights;
+    float *buffer; /* as large as the largest tensor */
+};
+
+static enum tp_status fill_parameter(struct tp_worker *worker, const struct filling *filling,
+                                     int row)
+{
+    size_t count = worker->parameters.at[row].count;
+
+    if (filling->weights)
+        TP_TRY(tp_weights_read(filling->weights, row, filling->buffer));
+    else
+        tp_parameter_initial(&worker->parameters, row, worker->settings->seed, 0, count,
+                             filling->buffer);
+    return tp_cell_write(worker->cell, row, filling->kind, filling->buffer);
+}
+
+/* Fills the tensors of this stage from a file of the source, or with initial values. */
+static enum tp_status fill(struct tp_worker *worker, const struct tp_stage_layers *layers,
+                           enum tp_kind kind, const char *file, float *buffer)
+{
+    struct filling filling = {.kind = kind, .buffer = buffer};
+    enum tp_status status = TP_OK;
+    char *path = NULL;
+
+    if (worker->source.folder[0]) {
+        TP_TRY(tp_source_file(&worker->source, file, &path));
+        status = tp_weights_open(path, &worker->parameters, &filling.weights);
+        free(path);
+    }
+    for (int row = 0; row < worker->parameters.count && status == TP_OK; row++)
+        if (tp_parameter_on_stage(&worker->parameters.at[row], &worker->model, layers))
+            status = fill_parameter(worker, &filling, row);
+    tp_weights_close(filling.weights);
+    return status;
+}
+
+static enum tp_status fill_all(struct tp_worker *worker, const struct tp_work *work)
+{
+    const struct tp_stage_layers *layers = tp_worker_layers(worker, work->plan);
+    size_t largest = 0;
+
+    for (int row = 0; row < worker->parameters.count; row++)
+        if (largest < worker->parameters.at[row].count)
+            largest = worker->parameters.at[row].count;
+    float *buffer = malloc(largest * sizeof *buffer);
+    if (!buffer)
+        return tp_fail(TP_ERR_MEMORY, "no memory for a tensor of %zu numbers", largest);
+    enum tp_status status = fill(worker, layers, TP_WEIGHT, TP_FILE_WEIGHTS, buffer);
+    if (status == TP_OK && work->train && worker->source.resume) {
+        status = fill(worker, layers, TP_MOMENT_1, TP_FILE_MOMENT_1, buffer);
+        if (status == TP_OK)
+            status = fill(worker, layers, TP_MOMENT_2, TP_FILE_MOMENT_2, buffer);
+    }
+    free(buffer);
+    return status;
+}
+
+enum tp_status tp_worker_open(struct tp_worker *worker, const struct tp_work *work)
+{
+    struct tp_placement *all = worker->placements;
+    struct tp_stage_shape shape;
+
+    TP_TRY(choose_device(worker));
+    shape_of(worker, work, &shape);
+    TP_TRY(open_in_turn(worker, work, &shape));
+    struct tp_placement mine = all[tp_comm_rank(worker->world)];
+    TP_TRY(tp_placement_gather(worker->world, &mine, all));
+
+    tp_phase_begin();
+    enum tp_status status = make_cell(worker, &shape);
+    if (status == TP_OK)
+        status = fill_all(worker, work);
+    if (status == TP_OK)
+        status = tp_engine_new(worker->grid.pipe, &worker->stage, work->schedules[0],
+                               worker->settings->watchdog, &worker->engine);
+    return tp_phase_end(worker->world, status);
+}
