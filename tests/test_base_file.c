@@ -4,6 +4,8 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "expect.h"
 
@@ -84,6 +86,26 @@ START_TEST(a_failed_write_leaves_nothing)
     ck_assert_int_eq(entries(), 1);
     ck_assert_int_eq(tp_file_read(path, 10, &text, &size), TP_OK);
     ck_assert_str_eq(text, "new one");
+    free(text);
+}
+END_TEST
+
+/* A limit on the size of files stands in for a full disk: the old contents stay. */
+START_TEST(a_full_disk)
+{
+    const struct rlimit limit = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+    const char *path = scratch_path(folder, "a");
+    static const char large[100000];
+    char *text;
+    size_t size;
+
+    ck_assert_int_eq(tp_file_write(path, "old", 3), TP_OK);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    expect_fail(TP_ERR_IO, "/a: cannot write", tp_file_write(path, large, sizeof large));
+    ck_assert_int_eq(entries(), 1);
+    ck_assert_int_eq(tp_file_read(path, 10, &text, &size), TP_OK);
+    ck_assert_str_eq(text, "old");
     free(text);
 }
 END_TEST
@@ -174,6 +196,7 @@ int main(void)
     tcase_add_test(cases, what_is_written_is_read);
     tcase_add_test(cases, reading_refuses);
     tcase_add_test(cases, a_failed_write_leaves_nothing);
+    tcase_add_test(cases, a_full_disk);
     tcase_add_test(cases, devices_are_written_not_replaced);
     tcase_add_test(cases, piece_by_piece);
     tcase_add_test(cases, folders);

@@ -249,9 +249,9 @@ START_TEST(many_rows)
                                      .offset = (size_t)i * sizeof(int),
                                      .argument = "N",
                                      .help = ""};
-        argv[1 + 2 * i] = malloc(16);
+        argv[1 + 2 * i] = malloc(32);
         argv[2 + 2 * i] = names[i] + 1;
-        snprintf(argv[1 + 2 * i], 16, "--%s", names[i]);
+        snprintf(argv[1 + 2 * i], 32, "--%s", names[i]);
     }
     ck_assert_int_eq(tp_options_parse(&options, many, MANY, values, 2 * MANY + 1, argv), TP_OK);
     for (int i = 0; i < MANY; i++) {

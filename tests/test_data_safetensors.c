@@ -3,7 +3,9 @@
 
 #include "data/safetensors.h"
 
+#include <signal.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "expect.h"
 
@@ -311,7 +313,7 @@ START_TEST(counts_that_are_not_those_of_the_header)
 }
 END_TEST
 
-START_TEST(a_full_disk)
+START_TEST(devices_and_folders)
 {
     const struct tp_tensor_info info = {.name = "a", .ndim = 1, .shape = {2}};
     struct tp_safetensors_writer *writer = NULL;
@@ -323,6 +325,26 @@ START_TEST(a_full_disk)
     expect_fail(TP_ERR_IO, "/no-such/a", tp_safetensors_create("/no-such/a", &info, 1, &writer));
     expect_fail(TP_ERR_IO, folder, tp_safetensors_create(folder, &info, 1, &writer));
     ck_assert_ptr_null(writer);
+}
+END_TEST
+
+/* A limit on the size of files stands in for a full disk. */
+START_TEST(a_full_disk)
+{
+    enum { LARGE = 100000 };
+    const struct tp_tensor_info info = {.name = "a", .ndim = 1, .shape = {LARGE}};
+    const struct rlimit limit = {.rlim_cur = 65536, .rlim_max = RLIM_INFINITY};
+    const char *path = scratch_path(folder, "a.safetensors");
+    static const float large[LARGE];
+    struct tp_safetensors_writer *writer;
+
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(tp_safetensors_create(path, &info, 1, &writer), TP_OK);
+    expect_fail(TP_ERR_IO, "a.safetensors: cannot write",
+                tp_safetensors_write(writer, large, LARGE));
+    tp_safetensors_abandon(writer);
+    ck_assert_int_ne(access(path, F_OK), 0);
 }
 END_TEST
 
@@ -340,6 +362,7 @@ int main(void)
     tcase_add_test(cases, every_truncation_and_every_flip);
     tcase_add_test(cases, a_file_that_shrinks);
     tcase_add_test(cases, counts_that_are_not_those_of_the_header);
+    tcase_add_test(cases, devices_and_folders);
     tcase_add_test(cases, a_full_disk);
     return expect_run(cases);
 }

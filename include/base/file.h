@@ -17,6 +17,10 @@ enum tp_status tp_file_read(const char *path, size_t limit, char **text, size_t 
  * when missing, a folder, a device or a pipe; TP_ERR_IO. */
 enum tp_status tp_file_open(const char *path, int *fd, uint64_t *size);
 
+/* Reads size bytes from a place of an open file. path is for errors. Local. TP_ERR_IO, also when
+ * the file ends before. */
+enum tp_status tp_file_read_at(int fd, const char *path, uint64_t place, void *out, size_t size);
+
 /* Writes a file by rename: it is there whole or not at all. A device or a pipe is written to in
  * place. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_file_write(const char *path, const void *data, size_t size);

@@ -12,25 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Reads size bytes, or up to the end of the file. */
-static enum tp_status read_all(int fd, const char *path, char *text, size_t size, size_t *got)
-{
-    size_t done = 0;
-
-    while (done < size) {
-        ssize_t n = read(fd, text + done, size - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tp_fail(TP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
-        if (n == 0)
-            break;
-        done += (size_t)n;
-    }
-    *got = done;
-    return TP_OK;
-}
-
 enum tp_status tp_file_open(const char *path, int *fd, uint64_t *size)
 {
     struct stat info;
@@ -54,11 +35,29 @@ enum tp_status tp_file_open(const char *path, int *fd, uint64_t *size)
     return TP_OK;
 }
 
+enum tp_status tp_file_read_at(int fd, const char *path, uint64_t place, void *out, size_t size)
+{
+    char *at = out;
+
+    while (size > 0) {
+        ssize_t n = pread(fd, at, size, (off_t)place);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tp_fail(TP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        if (n == 0)
+            return tp_fail(TP_ERR_IO, "%s: became shorter while it was read", path);
+        at += n;
+        place += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return TP_OK;
+}
+
 enum tp_status tp_file_read(const char *path, size_t limit, char **text, size_t *size)
 {
     enum tp_status status;
     uint64_t length;
-    size_t got = 0;
     char *buffer;
     int fd;
 
@@ -73,14 +72,14 @@ enum tp_status tp_file_read(const char *path, size_t limit, char **text, size_t 
         status = tp_fail(TP_ERR_MEMORY, "%s: no memory to read it", path);
         goto close_file;
     }
-    status = read_all(fd, path, buffer, (size_t)length, &got);
+    status = tp_file_read_at(fd, path, 0, buffer, (size_t)length);
     if (status != TP_OK) {
         free(buffer);
         goto close_file;
     }
-    buffer[got] = '\0';
+    buffer[length] = '\0';
     *text = buffer;
-    *size = got;
+    *size = (size_t)length;
 close_file:
     close(fd);
     return status;

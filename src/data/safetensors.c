@@ -181,27 +181,6 @@ static enum tp_status read_tensors(struct tp_safetensors *file, uint64_t size)
     return check_contiguous(file, size);
 }
 
-/* Reads size bytes from a place of the file. */
-static enum tp_status read_at(const struct tp_safetensors *file, uint64_t place, void *out,
-                              size_t size)
-{
-    char *at = out;
-
-    while (size > 0) {
-        ssize_t n = pread(file->fd, at, size, (off_t)place);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tp_fail(TP_ERR_IO, "%s: cannot read: %s", file->path, strerror(errno));
-        if (n == 0)
-            return tp_fail(TP_ERR_IO, "%s: became shorter while it was read", file->path);
-        at += n;
-        place += (uint64_t)n;
-        size -= (size_t)n;
-    }
-    return TP_OK;
-}
-
 static enum tp_status parse_header(struct tp_safetensors *file, size_t length)
 {
     json_error_t error;
@@ -209,7 +188,7 @@ static enum tp_status parse_header(struct tp_safetensors *file, size_t length)
 
     if (!text)
         return tp_fail(TP_ERR_MEMORY, "%s: no memory for its header", file->path);
-    enum tp_status status = read_at(file, PREFIX, text, length);
+    enum tp_status status = tp_file_read_at(file->fd, file->path, PREFIX, text, length);
     if (status == TP_OK && text[0] != '{')
         status = tp_fail(TP_ERR_INPUT, "%s: the header does not begin with '{'", file->path);
     if (status == TP_OK) {
@@ -229,7 +208,7 @@ static enum tp_status read_header(struct tp_safetensors *file, uint64_t size)
     if (size < PREFIX)
         return tp_fail(TP_ERR_INPUT, "%s: has %llu bytes, expected a safetensors file", file->path,
                        (unsigned long long)size);
-    TP_TRY(read_at(file, 0, &length, sizeof length));
+    TP_TRY(tp_file_read_at(file->fd, file->path, 0, &length, sizeof length));
     length = le64toh(length);
     uint64_t most = size - PREFIX < HEADER_LIMIT ? size - PREFIX : HEADER_LIMIT;
     if (length < 2 || length > most)
@@ -321,7 +300,7 @@ enum tp_status tp_safetensors_read(const struct tp_safetensors *file,
     if (strcmp(info->dtype, "F32") != 0)
         return tp_fail(TP_ERR_INPUT, "%s: %s is %s, expected F32", file->path, info->name,
                        info->dtype);
-    TP_TRY(read_at(file, file->data + info->begin, out, size));
+    TP_TRY(tp_file_read_at(file->fd, file->path, file->data + info->begin, out, size));
     convert(out, size / sizeof *out, out);
     return TP_OK;
 }

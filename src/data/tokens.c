@@ -5,7 +5,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -85,22 +84,16 @@ static enum tp_status read_header(struct part *part, const struct format *format
     return TP_OK;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), end_length = strlen(end);
-
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
-}
-
 /* Finds out what a mapped file holds. */
 static enum tp_status recognise(struct part *part)
 {
     const struct format *format = find_format(part);
+    const char *dot = strrchr(part->path, '.');
 
     if (format)
         return read_header(part, format);
     part->data = part->map;
-    part->width = ends_with(part->path, ".bin") ? 2 : 1;
+    part->width = dot && strcmp(dot, ".bin") == 0 ? 2 : 1;
     if (part->map_size % (unsigned)part->width != 0)
         return tp_fail(TP_ERR_INPUT, "%s: has %zu bytes, expected 16-bit tokens: an even number",
                        part->path, part->map_size);
