@@ -220,7 +220,7 @@ START_TEST(layer_norm_holds_for_constant_and_offset_rows)
     for (int i = 0; i < C; i++) {
         ck_assert_double_eq_tol((double)y[i], 0, 1e-3);
         ck_assert_double_eq_tol((double)y[C + i], ((double)x[C + i] - mean) / sqrt(variance + 1e-5),
-                                2e-2);
+                                2e-4);
     }
 }
 END_TEST

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/footprint.h"
 #include "base/status.h"
-#include "model/sizes.h"
 
 struct tp_device;
 
@@ -26,6 +26,12 @@ struct tp_device_info {
     bool native_kernels; /* runs host functions in its queue: host BLAS can be used */
     bool unified;        /* shares the host's memory */
 };
+
+/* Restarts the program, with argv, when the host's BLAS was built before this processor and fell
+ * back to instructions of long ago (a Prescott's: 4 times slower); it chooses when it is loaded, by
+ * the environment. A program calls this first, before MPI. Returns when there is nothing to mend.
+ * Local. */
+void tp_device_prepare(char **argv);
 
 /* Limits what a CPU device uses to that many threads, for kernels and host BLAS. Sets the
  * environment of the process, so it has to come before the first other call of this layer. Local.

@@ -7,14 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/footprint.h"
 #include "model/model.h"
 #include "model/parameters.h"
-
-/* What a device adds to a region's bytes. */
-struct tp_footprint {
-    size_t align;      /* every region is rounded up to a multiple, bytes */
-    int element_bytes; /* of activations and weights */
-};
 
 /* What a stage has to hold. */
 struct tp_stage_shape {
@@ -77,9 +72,6 @@ bool tp_region_is_per_layer(enum tp_region region);
  * size_t holds, as in all functions here. Local. */
 size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape);
 
-/* Bytes of a region or tensor of that many elements, rounded up. Local. */
-size_t tp_footprint_bytes(const struct tp_footprint *footprint, size_t count);
-
 /* Bytes of a whole stage: regions, weights, gradients and moments. Local. */
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint);
 
@@ -89,9 +81,5 @@ int tp_head_stride(const struct tp_model *model);
 /* Rows of logits that exist at once: up to 32 MiB of them, at least 16 rows, at most a unit's.
  * Local. */
 size_t tp_head_rows(const struct tp_stage_shape *shape);
-
-/* Elements whose squares make one partial sum; fixed, so that sums do not depend on the device's
- * parallelism or the stage. */
-#define TP_SUM_BLOCK 4096
 
 #endif

@@ -220,7 +220,7 @@ static enum tp_status open_queues(struct tp_device *device, cl_platform_id platf
 /* auto is the host's BLAS where it can be, as it measured 5 to 25 times CLBlast's default speed. */
 static enum tp_status choose_gemm(struct tp_device *device, const struct tp_device_options *options)
 {
-    const bool cblas = tp_gemm_has_cblas(device, options->threads);
+    const bool cblas = tp_host_blas_init(device, options->threads);
     if (options->gemm == TP_GEMM_CBLAS && !cblas)
         return tp_fail(TP_ERR_USAGE,
                        "--gemm cblas: %s cannot use the host's BLAS; expected auto or clblast",

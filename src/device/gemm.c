@@ -6,98 +6,28 @@
 #include <clblast_c.h>
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#ifdef HAVE_CBLAS
-#include <cblas.h>
-#endif
 
 #include "opencl.h"
 
 const char *const tp_gemm_choices[] = {"auto", "clblast", "cblas", NULL};
 
-static size_t stride_a(const struct tp_gemm *shape)
-{
-    return shape->a_transposed ? shape->m : shape->k;
-}
-
-static size_t stride_b(const struct tp_gemm *shape)
-{
-    return shape->b_transposed ? shape->k : shape->n;
-}
-
 static enum tp_status run_clblast(struct tp_device *device, struct tp_view c, struct tp_view a,
                                   struct tp_view b, const struct tp_gemm *shape)
 {
-    TP_CL(CLBlastSgemm(
-        CLBlastLayoutRowMajor, shape->a_transposed ? CLBlastTransposeYes : CLBlastTransposeNo,
-        shape->b_transposed ? CLBlastTransposeYes : CLBlastTransposeNo, shape->m, shape->n,
-        shape->k, 1.0f, a.buffer->memory, a.offset, stride_a(shape), b.buffer->memory, b.offset,
-        stride_b(shape), shape->beta, c.buffer->memory, c.offset, shape->n, &device->queue, NULL));
+    TP_CL(CLBlastSgemm(CLBlastLayoutRowMajor,
+                       shape->a_transposed ? CLBlastTransposeYes : CLBlastTransposeNo,
+                       shape->b_transposed ? CLBlastTransposeYes : CLBlastTransposeNo, shape->m,
+                       shape->n, shape->k, 1.0f, a.buffer->memory, a.offset,
+                       tp_gemm_stride_a(shape), b.buffer->memory, b.offset, tp_gemm_stride_b(shape),
+                       shape->beta, c.buffer->memory, c.offset, shape->n, &device->queue, NULL));
     return TP_OK;
 }
-
-#ifdef HAVE_CBLAS
-
-/* A call of the host's BLAS as a command in the queue, which copies this. */
-struct native_call {
-    float *c;
-    const float *a, *b;
-    struct tp_gemm shape;
-};
-
-static void CL_CALLBACK call_cblas(void *arguments)
-{
-    const struct native_call *call = arguments;
-    const struct tp_gemm *shape = &call->shape;
-    cblas_sgemm(CblasRowMajor, shape->a_transposed ? CblasTrans : CblasNoTrans,
-                shape->b_transposed ? CblasTrans : CblasNoTrans, (int)shape->m, (int)shape->n,
-                (int)shape->k, 1.0f, call->a, (int)stride_a(shape), call->b, (int)stride_b(shape),
-                shape->beta, call->c, (int)shape->n);
-}
-
-static enum tp_status run_cblas(struct tp_device *device, struct tp_view c, struct tp_view a,
-                                struct tp_view b, const struct tp_gemm *shape)
-{
-    struct native_call call = {tp_view_host(c), tp_view_host(a), tp_view_host(b), *shape};
-    TP_CL(clEnqueueNativeKernel(device->queue, call_cblas, &call, sizeof(call), 0, NULL, NULL, 0,
-                                NULL, NULL));
-    return TP_OK;
-}
-
-bool tp_gemm_has_cblas(const struct tp_device *device, int threads)
-{
-    if (!device->direct)
-        return false;
-#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
-    openblas_set_num_threads(threads);
-#else
-    (void)threads;
-#endif
-    return true;
-}
-
-#else
-
-static enum tp_status run_cblas(struct tp_device *device, struct tp_view c, struct tp_view a,
-                                struct tp_view b, const struct tp_gemm *shape)
-{
-    (void)c, (void)a, (void)b, (void)shape;
-    return tp_fail(TP_ERR_DEVICE, "%s: built without a host BLAS", device->info.name);
-}
-
-bool tp_gemm_has_cblas(const struct tp_device *device, int threads)
-{
-    (void)device, (void)threads;
-    return false;
-}
-
-#endif
 
 enum tp_status tp_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
                        struct tp_view b, const struct tp_gemm *shape)
 {
-    return device->gemm == TP_GEMM_CBLAS ? run_cblas(device, c, a, b, shape)
+    return device->gemm == TP_GEMM_CBLAS ? tp_host_blas_gemm(device, c, a, b, shape)
                                          : run_clblast(device, c, a, b, shape);
 }
 
@@ -219,18 +149,4 @@ enum tp_status tp_gemm_check(struct tp_device *device, const struct tp_gemm *sha
             shape->b_transposed ? 'T' : 'N', shape->m, shape->n, shape->k, largest);
     *error = largest;
     return TP_OK;
-}
-
-const char *tp_device_libraries(void)
-{
-    static char text[256];
-#if defined(HAVE_CBLAS) && defined(HAVE_OPENBLAS_SET_NUM_THREADS)
-    const char *blas = openblas_get_config();
-#elif defined(HAVE_CBLAS)
-    const char *blas = "a CBLAS";
-#else
-    const char *blas = "no host BLAS";
-#endif
-    snprintf(text, sizeof(text), "OpenCL through the ICD loader, CLBlast, %s", blas);
-    return text;
 }

@@ -66,12 +66,14 @@ static enum tp_status launch(struct tp_device *device, enum tp_kernel which, siz
     launch(device, which, items, (const struct argument[]){__VA_ARGS__},                           \
            sizeof((const struct argument[]){__VA_ARGS__}) / sizeof(struct argument))
 
-/* Work-items of kernels that take blocks; the sizes are those of cl/prelude.cl. */
+/* Work-items of kernels that take blocks of a size. */
 static size_t blocks(size_t count, size_t size)
 {
     return (count + size - 1) / size;
 }
-enum { LANES = 16, COLUMNS = 64 };
+
+/* Columns of a block in kernels that sum over rows; COLUMNS of cl/prelude.cl. */
+enum { COLUMNS = 64 };
 
 enum tp_status tp_layer_norm_forward(struct tp_device *device, struct tp_view y,
                                      struct tp_view statistics, struct tp_view x,
@@ -96,7 +98,7 @@ enum tp_status tp_layer_norm_backward(struct tp_device *device, struct tp_view d
                                       struct tp_view statistics, struct tp_view weight, size_t rows,
                                       int C, float beta)
 {
-    TP_TRY(LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD_WEIGHT, blocks((size_t)C, LANES),
+    TP_TRY(LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD_WEIGHT, blocks((size_t)C, TP_LANES),
                   VIEW(dweight), VIEW(dbias), VIEW(dy), VIEW(x), VIEW(statistics), SIZE(rows),
                   INT(C)));
     return LAUNCH(device, TP_KERNEL_LAYER_NORM_BACKWARD, rows, VIEW(dx), VIEW(dy), VIEW(x),
@@ -159,7 +161,7 @@ enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out
                                     struct tp_view lse, struct tp_view query, struct tp_view key,
                                     struct tp_view value, const struct tp_attention *where)
 {
-    const size_t tiles = blocks((size_t)where->S, LANES);
+    const size_t tiles = blocks((size_t)where->S, TP_LANES);
     return LAUNCH(device, TP_KERNEL_ATTENTION_FORWARD,
                   (size_t)where->sequences * (size_t)where->H * tiles, VIEW(out), VIEW(lse),
                   VIEW(query), VIEW(key), VIEW(value), WHERE(where));

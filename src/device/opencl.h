@@ -6,6 +6,7 @@
 #include <CL/cl.h>
 
 #include "device/device.h"
+#include "device/gemm.h"
 #include "device/memory.h"
 
 /* The kernels, by the names they have in cl/. */
@@ -82,7 +83,20 @@ void tp_program_release(struct tp_device *device);
  * is not that of their creation, and looks at what it wrote. */
 bool tp_memory_is_direct(struct tp_device *device);
 
-/* Can this build and device use the host's BLAS? Sets its threads when so. */
-bool tp_gemm_has_cblas(const struct tp_device *device, int threads);
+/* The host's BLAS inside the queue of a direct device. Is it there? Sets its threads when so. */
+bool tp_host_blas_init(const struct tp_device *device, int threads);
+/* A product by it: a command of the queue. */
+enum tp_status tp_host_blas_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
+                                 struct tp_view b, const struct tp_gemm *shape);
+
+/* Elements from one row of a product's operand to the next. */
+static inline size_t tp_gemm_stride_a(const struct tp_gemm *shape)
+{
+    return shape->a_transposed ? shape->m : shape->k;
+}
+static inline size_t tp_gemm_stride_b(const struct tp_gemm *shape)
+{
+    return shape->b_transposed ? shape->k : shape->n;
+}
 
 #endif

@@ -143,7 +143,7 @@ enum tp_status tp_program_build(struct tp_device *device, int head_width)
     char options[128];
     snprintf(options, sizeof(options),
              "-cl-std=CL1.2 -cl-denorms-are-zero -DHEAD_WIDTH=%d -DHEAD_STRIDE=%d", head_width,
-             (head_width + 15) / 16 * 16);
+             (head_width + TP_LANES - 1) / TP_LANES * TP_LANES);
     char *path = cache_path(device, options);
     if (path != NULL)
         device->program = load_cached(device, path, options);

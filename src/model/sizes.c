@@ -17,13 +17,6 @@ static size_t plus(size_t a, size_t b)
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
-static size_t round_up(size_t a, size_t multiple)
-{
-    size_t rest = a % multiple;
-
-    return rest == 0 ? a : plus(a, multiple - rest);
-}
-
 /* ---- The table of regions ---- */
 
 /* When a stage has a region; all that are set have to hold. */
@@ -214,11 +207,6 @@ size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape
                  column_count(regions[region].columns, &shape->model));
 }
 
-size_t tp_footprint_bytes(const struct tp_footprint *footprint, size_t count)
-{
-    return round_up(times(count, (size_t)footprint->element_bytes), footprint->align);
-}
-
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint)
 {
     size_t copies = shape->train ? 4 : 1; /* weight; gradient, two moments */
@@ -234,10 +222,9 @@ size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footpr
 
 int tp_head_stride(const struct tp_model *model)
 {
-    enum { VECTOR = 16 };
     int width = model->n_embd / model->n_head;
 
-    return (width + VECTOR - 1) / VECTOR * VECTOR;
+    return (width + TP_LANES - 1) / TP_LANES * TP_LANES;
 }
 
 size_t tp_head_rows(const struct tp_stage_shape *shape)
