@@ -60,7 +60,14 @@ enum tp_status tp_comm_iallreduce_sum(struct tp_comm *comm, double *data, int co
 /* Has it finished? A finished request may be tested again. Local. TP_ERR_COMM. */
 enum tp_status tp_comm_test(struct tp_request *request, bool *done);
 
-/* Tests and sleeps until it has. Local. */
+/* What a loop that waits does between two looks: sleeps an eighth of the time that it has waited so
+ * far, but TP_CLOCK_POLL at least and TP_COMM_PAUSE_MAX at most, in seconds. A sleep may cost 40 us
+ * of the core, so a long wait should not look often, and a short one should not end late. since:
+ * tp_clock_now() when the waiting began. Local. */
+#define TP_COMM_PAUSE_MAX 1e-3
+void tp_comm_pause(double since);
+
+/* Tests and pauses until it has. Local. */
 enum tp_status tp_comm_wait(struct tp_request *request);
 
 /* Gives up an operation that will not be waited for (a failed step): a receive is withdrawn, a send

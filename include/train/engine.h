@@ -32,13 +32,14 @@ struct tp_step_result {
 };
 
 /* Runs the list once, without ever blocking in MPI or on the device: what cannot go on is looked at
- * every TP_CLOCK_POLL seconds. Computing is enqueued in the order of the list and finishes in it.
- * A message starts to move when all computing listed before its post is done; then a send's result
- * is there, and nothing on the device reads or writes a receive's memory. With reduce and update in
- * it: clip is the largest norm (0: no clipping): gradients are scaled by clip / (norm + 1e-6) when
- * that is below 1. Without (a forward list): the loss is summed over the stages after the list.
- * Collective over pipe. TP_ERR_STUCK says who waits for what, as "rank 2 waits for slice 5 of group
- * 0 from rank 1"; TP_ERR_COMM, TP_ERR_DEVICE: the job has to end. */
+ * again and again with pauses between (tp_comm_pause). Computing is enqueued in the order of the
+ * list and finishes in it. A message starts to move when all computing listed before its post is
+ * done; then a send's result is there, and nothing on the device reads or writes a receive's
+ * memory. With reduce and update in it: clip is the largest norm (0: no clipping): gradients are
+ * scaled by clip / (norm + 1e-6) when that is below 1. Without (a forward list): the loss is summed
+ * over the stages after the list. Collective over pipe. TP_ERR_STUCK says who waits for what, as
+ * "rank 2 waits for slice 5 of group 0 from rank 1"; TP_ERR_COMM, TP_ERR_DEVICE: the job has to
+ * end. */
 enum tp_status tp_engine_run(struct tp_engine *engine, const struct tp_adamw *adamw, double clip,
                              struct tp_step_result *result);
 

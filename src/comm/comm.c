@@ -115,14 +115,25 @@ enum tp_status tp_comm_test(struct tp_request *request, bool *done)
     return TP_OK;
 }
 
+void tp_comm_pause(double since)
+{
+    double pause = (tp_clock_now() - since) / 8;
+    if (pause < TP_CLOCK_POLL)
+        pause = TP_CLOCK_POLL;
+    if (pause > TP_COMM_PAUSE_MAX)
+        pause = TP_COMM_PAUSE_MAX;
+    tp_clock_sleep(pause);
+}
+
 enum tp_status tp_comm_wait(struct tp_request *request)
 {
+    const double since = tp_clock_now();
     for (;;) {
         bool done;
         TP_TRY(tp_comm_test(request, &done));
         if (done)
             return TP_OK;
-        tp_clock_sleep(TP_CLOCK_POLL);
+        tp_comm_pause(since);
     }
 }
 

@@ -227,7 +227,7 @@ static enum tp_status turn(struct tp_engine *engine)
     }
     if (engine->armed && engine->watchdog > 0 && tp_clock_now() - engine->moved > engine->watchdog)
         return fail_stuck(engine);
-    tp_clock_sleep(TP_CLOCK_POLL);
+    tp_comm_pause(engine->moved);
     return TP_OK;
 }
 
