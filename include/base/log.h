@@ -30,4 +30,8 @@ void tp_log_hold(void);
  * Local. */
 void tp_log_release(bool print_kept);
 
+/* Prints the kept error, if there is one, as a warning and drops it; holding goes on. For a failure
+ * that is not the end, such as of the first of several files that would do. Local. */
+void tp_log_demote(void);
+
 #endif

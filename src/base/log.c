@@ -21,7 +21,7 @@ static struct {
     enum tp_log_level level;
     int rank;
     bool held;       /* errors are kept */
-    char kept[LINE]; /* the first of them, as it will be printed; "" for none */
+    char kept[LINE]; /* the first of them; "" for none */
 } logger = {.level = TP_LOG_INFO, .rank = -1};
 
 /* A line stays one line, whatever a file or an argument put into it. */
@@ -32,21 +32,14 @@ static void flatten(char *text)
             *text = '?';
 }
 
-static void compose(char line[LINE], enum tp_log_level level, const char *format, va_list arguments)
+/* One write, so that lines of several processes do not mix. */
+static void print(enum tp_log_level level, const char *message)
 {
-    char rank[32] = "";
+    char rank[32] = "", line[LINE + 64];
 
     if (logger.rank >= 0)
         snprintf(rank, sizeof rank, "rank %d: ", logger.rank);
-    int used = snprintf(line, LINE, "terapipe: %s%s: ", rank, marks[level]);
-    vsnprintf(line + used, (size_t)(LINE - 1 - used), format, arguments);
-    flatten(line);
-    strcat(line, "\n");
-}
-
-/* One write, so that lines of several processes do not mix. */
-static void print(const char *line)
-{
+    snprintf(line, sizeof line, "terapipe: %s%s: %s\n", rank, marks[level], message);
     ssize_t written = write(STDERR_FILENO, line, strlen(line));
 
     (void)written; /* there is nowhere left to say that it failed */
@@ -54,15 +47,16 @@ static void print(const char *line)
 
 void tp_log_list(enum tp_log_level level, const char *format, va_list arguments)
 {
-    char line[LINE];
+    char message[LINE];
 
     if (level > logger.level)
         return;
-    compose(line, level, format, arguments);
+    vsnprintf(message, sizeof message, format, arguments);
+    flatten(message);
     if (level != TP_LOG_ERROR || !logger.held)
-        print(line);
+        print(level, message);
     else if (!logger.kept[0])
-        strcpy(logger.kept, line);
+        strcpy(logger.kept, message);
 }
 
 void tp_log(enum tp_log_level level, const char *format, ...)
@@ -92,7 +86,14 @@ void tp_log_hold(void)
 void tp_log_release(bool print_kept)
 {
     if (print_kept && logger.kept[0])
-        print(logger.kept);
+        print(TP_LOG_ERROR, logger.kept);
     logger.held = false;
+    logger.kept[0] = '\0';
+}
+
+void tp_log_demote(void)
+{
+    if (logger.kept[0])
+        tp_log(TP_LOG_WARNING, "%s", logger.kept);
     logger.kept[0] = '\0';
 }

@@ -21,8 +21,6 @@ static enum tp_status check_pairs(const struct tp_settings *s)
         {s->save_interval > 0, s->save, "--save-interval", "--save"},
         {s->keep > 0, s->save, "--keep", "--save"},
         {s->eval_interval > 0, s->validation.count > 0, "--eval-interval", "--val-data-path"},
-        {s->eval_iters > 0, s->validation.count > 0 || s->train_iters == 0, "--eval-iters",
-         "--val-data-path"},
     };
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)

@@ -140,7 +140,7 @@ char *tp_source_step_folder(const char *checkpoints, long step)
     return tp_file_join(checkpoints, name);
 }
 
-/* Tries one checkpoint of a run. What is wrong with it is a warning, not the error of this job. */
+/* Tries one checkpoint of a run. What is wrong with it is not the error of this job. */
 static enum tp_status try_step(const char *checkpoints, long step, struct tp_source *source)
 {
     char *folder = tp_source_step_folder(checkpoints, step);
@@ -148,11 +148,8 @@ static enum tp_status try_step(const char *checkpoints, long step, struct tp_sou
     if (!folder)
         return tp_fail(TP_ERR_MEMORY, "%s: no memory for its name", checkpoints);
     enum tp_status status = take_checkpoint(folder, source);
-    if (status != TP_OK) {
-        tp_log_release(false);
-        tp_log_hold();
-        tp_log(TP_LOG_WARNING, "%s: not a whole checkpoint, passed over", folder);
-    }
+    if (status != TP_OK)
+        tp_log_demote();
     free(folder);
     return status;
 }

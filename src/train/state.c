@@ -16,15 +16,17 @@ static const char format_name[] = "terapipe-state";
 static enum tp_status parse(const char *path, json_t *json, struct tp_state *state)
 {
     json_int_t step, samples, skipped, sampler, seq_len, seed;
-    const char *format, *tokenizer = NULL;
+    const char *format, *tokenizer;
+    json_t *named;
     json_error_t error;
     int version;
 
-    if (json_unpack_ex(json, &error, 0, "{s:s, s:i, s:I, s:I, s:I, s:s?, s:I, s:I, s:I}", "format",
+    if (json_unpack_ex(json, &error, 0, "{s:s, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:I}", "format",
                        &format, "version", &version, "step", &step, "samples", &samples, "skipped",
-                       &skipped, "tokenizer", &tokenizer, "sampler", &sampler, "seq_length",
-                       &seq_len, "seed", &seed) != 0)
+                       &skipped, "tokenizer", &named, "sampler", &sampler, "seq_length", &seq_len,
+                       "seed", &seed) != 0)
         return tp_fail(TP_ERR_INPUT, "%s: %s", path, error.text);
+    tokenizer = json_string_value(named); /* or null: trained on tokens */
     if (strcmp(format, format_name) != 0 || version != 1)
         return tp_fail(TP_ERR_INPUT, "%s: format %s version %d: expected %s version 1", path,
                        format, version, format_name);

@@ -325,6 +325,8 @@ static enum tp_status run(struct trainer *t, bool *alone)
     if (together(status))
         status = end_run(t, status);
     *alone = !together(status);
+    if (!*alone)
+        tp_log_set_rank(-1);
     return status;
 }
 
