@@ -2,6 +2,7 @@
 /* The lists of all small grids, and the checker: it passes them, and finds what is changed. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,97 @@ static void ck_promises(const struct lists *lists, int batch)
 START_TEST(lists_keep_their_promises)
 {
     for_each_grid(ck_promises, 8);
+}
+END_TEST
+
+/* --- They overlap all that can be overlapped -----------------------------------------------------
+ */
+
+/* The lists of all stages by the clock: a unit takes 1 to compute in each direction, a message
+ * takes link once both sides have started it, which they do as the engine does: when the computing
+ * listed before is done. */
+struct clock {
+    const struct tp_schedule *schedule;
+    int next;
+    double now, device;     /* of the list; when all that was begun is computed */
+    double start[2][2][24]; /* of [direction][send or receive][unit] */
+    bool started[2][2][24];
+};
+
+static bool is_over(const struct clock *clocks, int stage, const struct tp_action *action,
+                    double link, double *when)
+{
+    const int up = action->direction == TP_FORWARD ? 1 : -1;
+    const bool send = action->kind == TP_ACTION_WAIT_SEND;
+    const struct clock *from = &clocks[send ? stage : stage - up];
+    const struct clock *to = &clocks[send ? stage + up : stage];
+    const int unit = action->unit, direction = action->direction;
+    if (!from->started[direction][0][unit] || !to->started[direction][1][unit])
+        return false;
+    *when = fmax(from->start[direction][0][unit], to->start[direction][1][unit]) + link;
+    return true;
+}
+
+static bool clock_step(struct clock *clocks, int stage, double link)
+{
+    struct clock *clock = &clocks[stage];
+    if (clock->next == clock->schedule->n_actions)
+        return false;
+    const struct tp_action *action = &clock->schedule->actions[clock->next];
+    const bool receive = action->kind == TP_ACTION_POST_RECEIVE;
+    double when = clock->now;
+    switch (action->kind) {
+    case TP_ACTION_POST_RECEIVE:
+    case TP_ACTION_POST_SEND:
+        clock->start[action->direction][receive][action->unit] = fmax(clock->now, clock->device);
+        clock->started[action->direction][receive][action->unit] = true;
+        break;
+    case TP_ACTION_WAIT_RECEIVE:
+    case TP_ACTION_WAIT_SEND:
+        if (!is_over(clocks, stage, action, link, &when))
+            return false;
+        break;
+    case TP_ACTION_COMPUTE:
+        clock->device = fmax(clock->now, clock->device) + 1;
+        break;
+    case TP_ACTION_REDUCE:
+    case TP_ACTION_UPDATE:
+        break;
+    }
+    clock->now = fmax(clock->now, when);
+    clock->next++;
+    return true;
+}
+
+static void ck_makespan(const struct lists *lists, int batch)
+{
+    (void)batch;
+    const int n_stages = lists->n_stages, n_units = lists->of[0]->n_units;
+    const int directions = trains(lists->of[0]) ? 2 : 1;
+    for (double link = 0; link <= 1; link += 0.25) {
+        static struct clock clocks[MAX_STAGES];
+        memset(clocks, 0, sizeof clocks);
+        bool moved = true;
+        double end = 0;
+        for (int k = 0; k < n_stages; k++)
+            clocks[k].schedule = lists->of[k];
+        while (moved) {
+            moved = false;
+            for (int k = 0; k < n_stages; k++)
+                while (clock_step(clocks, k, link))
+                    moved = true;
+        }
+        for (int k = 0; k < n_stages; k++) {
+            ck_assert_int_eq(clocks[k].next, lists->of[k]->n_actions);
+            end = fmax(end, clocks[k].device);
+        }
+        ck_assert_double_eq_tol(end, directions * (n_units + (n_stages - 1) * (1 + link)), 1e-9);
+    }
+}
+
+START_TEST(lists_take_no_longer_than_they_must)
+{
+    for_each_grid(ck_makespan, 8);
 }
 END_TEST
 
@@ -567,6 +659,7 @@ int main(void)
     TCase *tests = tcase_create("schedule");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, lists_keep_their_promises);
+    tcase_add_test(tests, lists_take_no_longer_than_they_must);
     tcase_add_test(tests, checker_finds_changes);
     tcase_add_loop_test(tests, rule_has_its_words, 0, (int)(sizeof rules / sizeof *rules));
     tcase_add_test(tests, deadlock_is_found);

@@ -100,13 +100,14 @@ static void append_waits(struct tp_schedule *schedule, enum tp_direction directi
         append_at(schedule, TP_ACTION_WAIT_SEND, direction, *waited);
 }
 
-/* All units in one direction. Forward receives go to rows of their own, so all slots may be ahead;
- * backward receives share their slots with the sends, which get the other half. */
+/* All units in one direction. Forward receives go to rows, not slots, so as many may be ahead as
+ * there are slots; backward receives share theirs with the sends, which get the other half, unless
+ * each unit has a slot of its own. */
 static void append_direction(struct tp_schedule *schedule, enum tp_direction direction)
 {
     const int n = schedule->n_units, slots = schedule->slots;
     const bool receives = tp_schedule_receives(schedule, direction);
-    const int ahead = direction == TP_FORWARD ? slots : (slots + 1) / 2;
+    const int ahead = direction == TP_FORWARD || n == slots ? slots : slots / 2;
     int waited = 0;
 
     for (int place = 0; receives && place < ahead; place++)

@@ -73,7 +73,7 @@ static int neighbour(const struct tp_engine *engine, const struct transfer *tran
     return engine->schedule->stage + (up ? +1 : -1);
 }
 
-/* With two stages both neighbours are the same rank, so the tag has the direction too. */
+/* A tag says what a message is: the direction and the unit. */
 enum { TAG_TIED = 0, TAG_UNITS = 1 };
 
 static int tag_of(enum tp_direction direction, int unit)
