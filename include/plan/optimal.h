@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The best cut of a batch for equal stages without links: groups of sequences and the token slices
+ * of each group together, exactly. */
+#ifndef TP_PLAN_OPTIMAL_H
+#define TP_PLAN_OPTIMAL_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
+
+enum tp_objective {
+    TP_OBJECTIVE_EXACT, /* sum f + (K-1) max f + sum b + (K-1) max b: the makespan when all forwards
+                           precede all backwards */
+    TP_OBJECTIVE_PAPER  /* sum (f+b) + (K-1) max (f+b): TeraPipe, equation 5 */
+};
+extern const char *const tp_objective_choices[]; /* "exact", "paper", NULL */
+
+struct tp_optimal_task {
+    const struct tp_cost *cost;
+    int device;     /* whose times are used */
+    int n_layer;    /* layers of a stage */
+    int n_stages;   /* K */
+    int seq_len;    /* T */
+    int batch;      /* B */
+    int grain;      /* borders are multiples of it; only the last slice may have another length */
+    int max_group;  /* sequences of a group at most; 0: B */
+    int max_slices; /* slices of a sequence at most; 0: any. 1: whole sequences (gpipe) */
+    enum tp_objective objective;
+    double epsilon; /* seconds: bottlenecks closer than it are not told apart, so the result is
+                       within (K-1) epsilon of the best; 0: the best */
+};
+
+struct tp_optimal {
+    int n_groups;
+    struct tp_group *groups; /* owned; ascending sequences */
+    double seconds;          /* of the objective */
+    int64_t passes;          /* runs of the token dynamic program */
+};
+
+/* Solves it. Groups of b sequences that the cost has no numbers for are not used. Local.
+ * TP_ERR_INPUT when no group size adds up to B or a slice's time is negative or not finite, naming
+ * it; TP_ERR_MEMORY. */
+enum tp_status tp_optimal_solve(const struct tp_optimal_task *task, struct tp_optimal *optimal);
+void tp_optimal_fini(struct tp_optimal *optimal);
+
+#endif
