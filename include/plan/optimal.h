@@ -4,6 +4,7 @@
 #ifndef TP_PLAN_OPTIMAL_H
 #define TP_PLAN_OPTIMAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -19,14 +20,14 @@ extern const char *const tp_objective_choices[]; /* "exact", "paper", NULL */
 
 struct tp_optimal_task {
     const struct tp_cost *cost;
-    int device;     /* whose times are used */
-    int n_layer;    /* layers of a stage */
-    int n_stages;   /* K */
-    int seq_len;    /* T */
-    int batch;      /* B */
-    int grain;      /* borders are multiples of it; only the last slice may have another length */
-    int max_group;  /* sequences of a group at most; 0: B */
-    int max_slices; /* slices of a sequence at most; 0: any. 1: whole sequences (gpipe) */
+    int device;    /* whose times are used */
+    int n_layer;   /* layers of a stage */
+    int n_stages;  /* K */
+    int seq_len;   /* T */
+    int batch;     /* B */
+    int grain;     /* borders are multiples of it; only the last slice may have another length */
+    int max_group; /* sequences of a group at most; 0: B */
+    bool whole;    /* sequences are not cut (gpipe, 1f1b) */
     enum tp_objective objective;
     double epsilon; /* seconds: bottlenecks closer than it are not told apart, so the result is
                        within (K-1) epsilon of the best; 0: the best */
