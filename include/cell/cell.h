@@ -53,6 +53,11 @@ enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_ste
  * stage. logits[V]. Waits. TP_ERR_DEVICE. */
 enum tp_status tp_cell_logits(struct tp_cell *cell, const struct tp_unit *unit, float *logits);
 
+/* Runs one small step, training or forward only, of a model with the same head width: drivers that
+ * compile a kernel when it first runs do so now, and one rank of a node can do it for all. Waits.
+ * TP_ERR_DEVICE, TP_ERR_MEMORY. */
+enum tp_status tp_cell_rehearse(struct tp_device *device, const struct tp_model *model, bool train);
+
 /* Checks the gemm provider on every shape that the units run (tp_gemm_check). Waits. */
 enum tp_status tp_cell_check_gemm(struct tp_device *device, const struct tp_stage_shape *shape,
                                   const struct tp_unit *units, int n_units);

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "device/device.h"
 #include "train/phase.h"
 
 enum { EXIT_USAGE = 2 };
@@ -151,6 +152,7 @@ int main(int argc, char **argv)
     struct request request;
     int code = EXIT_SUCCESS;
 
+    tp_device_prepare(argv);
     /* A file that grows beyond its limit is an error to report, not a reason to die. */
     signal(SIGXFSZ, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);

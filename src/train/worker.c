@@ -241,6 +241,7 @@ static enum tp_status open_device(struct tp_worker *worker, const struct tp_work
     options.gemm = (enum tp_gemm_provider)gemm;
     TP_TRY(tp_device_open(&options, &worker->device));
     mine->gemm = (int)tp_device_gemm(worker->device);
+    TP_TRY(tp_cell_rehearse(worker->device, &worker->model, work->train));
     for (int i = 0; i < work->n_schedules; i++)
         TP_TRY(tp_cell_check_gemm(worker->device, shape, work->schedules[i]->units,
                                   work->schedules[i]->n_units));
