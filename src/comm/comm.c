@@ -129,7 +129,7 @@ enum tp_status tp_comm_wait(struct tp_request *request)
 {
     const double since = tp_clock_now();
     for (;;) {
-        bool done;
+        bool done = false;
         TP_TRY(tp_comm_test(request, &done));
         if (done)
             return TP_OK;

@@ -32,18 +32,18 @@ void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out)
     }
 }
 
-/* A plan with room for stages and groups; the groups have no slices yet. */
-static enum tp_status plan_new(int n_stages, int n_groups, struct tp_plan **out)
+/* A plan with those facts and room of its own for stages and groups, which are empty yet. */
+static enum tp_status plan_new(const struct tp_plan *facts, int n_groups, struct tp_plan **out)
 {
-    struct tp_plan *plan = calloc(1, sizeof *plan);
+    struct tp_plan *plan = malloc(sizeof *plan);
     if (plan == NULL)
         goto fail;
-    plan->stages = calloc((size_t)n_stages, sizeof *plan->stages);
+    *plan = *facts;
+    plan->n_groups = n_groups;
+    plan->stages = calloc((size_t)plan->n_stages, sizeof *plan->stages);
     plan->groups = calloc((size_t)n_groups, sizeof *plan->groups);
     if (plan->stages == NULL || plan->groups == NULL)
         goto fail;
-    plan->n_stages = n_stages;
-    plan->n_groups = n_groups;
     *out = plan;
     return TP_OK;
 fail:
@@ -91,11 +91,9 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
                                const struct tp_slices *slices, struct tp_plan **out)
 {
     if (pipe > model->n_layer)
-        return tp_fail(
-            TP_ERR_USAGE,
-            "--pipeline-model-parallel-size %d: expected 1 to %d stages, since the model "
-            "has %d layers",
-            pipe, model->n_layer, model->n_layer);
+        return tp_fail(TP_ERR_USAGE,
+                       "--pipeline-model-parallel-size %d: expected 1 to %d, the model's layers",
+                       pipe, model->n_layer);
     if (schedule == TP_SCHEDULE_GPIPE && slices != NULL && slices->count != 1)
         return tp_fail(TP_ERR_USAGE,
                        "--slices: %d slices, but --schedule gpipe has one slice per sequence",
@@ -105,17 +103,20 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
 
     struct tp_slices cut;
     TP_TRY(slices != NULL ? tp_slices_copy(slices, &cut) : default_slices(seq_len, schedule, &cut));
+    const struct tp_plan facts = {
+        .model = *model,
+        .seq_len = seq_len,
+        .batch = batch,
+        .data = 1,
+        .pipe = pipe,
+        .op = 1,
+        .schedule = schedule,
+        .n_stages = pipe,
+    };
     struct tp_plan *plan = NULL;
-    enum tp_status status = plan_new(pipe, (batch - 1) / group_size + 1, &plan);
+    enum tp_status status = plan_new(&facts, (batch - 1) / group_size + 1, &plan);
     if (status != TP_OK)
         goto fini_cut;
-    plan->model = *model;
-    plan->seq_len = seq_len;
-    plan->batch = batch;
-    plan->data = 1;
-    plan->pipe = pipe;
-    plan->op = 1;
-    plan->schedule = schedule;
     tp_stages_even(model->n_layer, pipe, plan->stages);
     status = fill_groups(plan, group_size, &cut);
     if (status == TP_OK)
@@ -140,15 +141,10 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
                               struct tp_plan **out)
 {
     TP_ASSERT(batch >= 1 && batch <= plan->batch);
-    struct tp_plan *shrunk;
-    TP_TRY(plan_new(plan->n_stages, count_groups(plan, batch), &shrunk));
-    struct tp_plan parts = *shrunk;
-    *shrunk = *plan;
-    shrunk->stages = parts.stages;
-    shrunk->groups = parts.groups;
-    shrunk->n_groups = parts.n_groups;
-    shrunk->batch = batch;
-    shrunk->schedule = schedule;
+    struct tp_plan facts = *plan, *shrunk = NULL;
+    facts.batch = batch;
+    facts.schedule = schedule;
+    TP_TRY(plan_new(&facts, count_groups(plan, batch), &shrunk));
     memcpy(shrunk->stages, plan->stages, (size_t)plan->n_stages * sizeof *plan->stages);
 
     int left = batch;

@@ -119,7 +119,7 @@ static enum tp_status advance(struct tp_engine *engine, struct transfer *transfe
         *moved = true;
     }
     if (transfer->state == MOVING) {
-        bool done;
+        bool done = false;
         TP_TRY(tp_comm_test(&transfer->request, &done));
         if (done) {
             TP_TRY(finish(engine, transfer));
@@ -141,7 +141,7 @@ static enum tp_status poll_computes(struct tp_engine *engine, bool *moved)
     const struct tp_stage *stage = engine->stage;
     while (engine->computed < engine->begun) {
         const struct tp_action *action = oldest_compute(engine);
-        bool done;
+        bool done = false;
         TP_TRY(stage->poll(stage->self, action->direction, &engine->schedule->units[action->unit],
                            &done));
         if (!done)
@@ -219,7 +219,7 @@ static void begin_wait(struct tp_engine *engine, const struct transfer *awaited,
 /* One turn of a waiting loop. */
 static enum tp_status turn(struct tp_engine *engine)
 {
-    bool moved;
+    bool moved = false;
     TP_TRY(progress(engine, &moved));
     if (moved) {
         engine->moved = tp_clock_now();
@@ -252,7 +252,7 @@ static enum tp_status wait_request(struct tp_engine *engine, int index, const ch
 {
     begin_wait(engine, NULL, text);
     for (;;) {
-        bool done;
+        bool done = false;
         TP_TRY(tp_comm_test(&engine->requests[index], &done));
         if (done) {
             engine->requested[index] = false;
