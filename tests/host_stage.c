@@ -46,8 +46,7 @@ struct host_stage {
     double loss;
 };
 
-/* --- Checksums ----------------------------------------------------------------------------------
- */
+/* ---- Checksums ---- */
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -87,8 +86,7 @@ broke(struct host_stage *host, const char *format, ...)
     va_end(arguments);
 }
 
-/* --- Memory -------------------------------------------------------------------------------------
- */
+/* ---- Memory ---- */
 
 static size_t count_of(const struct host_stage *host, const struct tp_unit *unit)
 {
@@ -133,8 +131,7 @@ static bool sends(const struct host_stage *host, enum tp_direction direction)
     return direction == TP_FORWARD ? !host->last : !host->first;
 }
 
-/* --- Computing ----------------------------------------------------------------------------------
- */
+/* ---- Computing ---- */
 
 static void forward(struct host_stage *host, const struct tp_unit *unit)
 {
@@ -193,8 +190,7 @@ static void backward(struct host_stage *host, const struct tp_unit *unit)
             host->tied_mine[i % HOST_TIED] += g[i] * 1e-7f;
 }
 
-/* --- The seam -----------------------------------------------------------------------------------
- */
+/* ---- The seam ---- */
 
 static void advance(struct host_stage *host, enum tp_direction direction,
                     const struct tp_unit *unit, enum progress from, enum progress to)
@@ -373,8 +369,7 @@ static enum tp_status update(void *self, const struct tp_adamw *adamw, double sc
     return TP_OK;
 }
 
-/* --- Life ---------------------------------------------------------------------------------------
- */
+/* ---- Life ---- */
 
 static void *take(size_t count, size_t size)
 {

@@ -74,8 +74,7 @@ static void for_each_grid(void (*test)(const struct lists *lists, int batch), in
                         }
 }
 
-/* --- The lists are as promised ------------------------------------------------------------------
- */
+/* ---- The lists are as promised ---- */
 
 static bool trains(const struct tp_schedule *schedule)
 {
@@ -179,8 +178,7 @@ START_TEST(lists_keep_their_promises)
 }
 END_TEST
 
-/* --- They overlap all that can be overlapped -----------------------------------------------------
- */
+/* ---- They overlap all that can be overlapped ---- */
 
 /* The lists of all stages by the clock: a unit takes 1 to compute in each direction, a message
  * takes link once both sides have started it, which they do as the engine does: when the computing
@@ -270,8 +268,7 @@ START_TEST(lists_take_no_longer_than_they_must)
 }
 END_TEST
 
-/* --- The checker finds every change -------------------------------------------------------------
- */
+/* ---- The checker finds every change ---- */
 
 static enum tp_status check_quietly(const struct lists *lists)
 {
@@ -411,8 +408,7 @@ START_TEST(checker_finds_changes)
 }
 END_TEST
 
-/* --- Each rule by its own words ------------------------------------------------------------------
- */
+/* ---- Each rule by its own words ---- */
 
 /* Lists of 3 stages, 2 groups of 3 slices: 6 units in 4 slots. */
 static void rules_init(struct lists *lists, enum tp_schedule_kind kind)

@@ -31,8 +31,7 @@ static enum tp_status check(int error, const char *call, const char *file, int l
  */
 #define TP_MPI(call) check((call), #call, __FILE__, __LINE__)
 
-/* --- Requests -----------------------------------------------------------------------------------
- */
+/* ---- Requests ---- */
 
 _Static_assert(sizeof(MPI_Request) <= sizeof((struct tp_request *)0)->handle,
                "a tp_request has room for an MPI_Request");
@@ -156,8 +155,7 @@ static enum tp_status wait_for(MPI_Request handle)
     return tp_comm_wait(&request);
 }
 
-/* --- Communicators
- * -------------------------------------------------------------------------------- */
+/* ---- Communicators ---- */
 
 /* Making a communicator blocks in MPI: first wait politely until all are here. */
 static enum tp_status gather_politely(MPI_Comm mpi)
@@ -261,8 +259,7 @@ void tp_comm_set_synchronous(struct tp_comm *comm, bool synchronous)
     comm->synchronous = synchronous;
 }
 
-/* --- Collectives
- * ----------------------------------------------------------------------------------- */
+/* ---- Collectives ---- */
 
 enum tp_status tp_comm_barrier(struct tp_comm *comm)
 {

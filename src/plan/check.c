@@ -62,7 +62,7 @@ static enum tp_status fail_at(const struct stage *stage, const char *what)
                    stage->next, name, what);
 }
 
-/* --- Memory in use, as tp_schedule_new() describes it ---------------------------------------- */
+/* ---- Memory in use, as tp_schedule_new() describes it ---- */
 
 static bool rows_used(const struct replay *replay, const struct stage *stage, int unit)
 {
@@ -105,7 +105,7 @@ static bool slot_taken(const struct stage *stage, enum tp_direction direction, i
     return false;
 }
 
-/* --- Rules: what is wrong with an action, NULL when nothing is -------------------------------- */
+/* ---- Rules: what is wrong with an action, NULL when nothing is ---- */
 
 static const char *broken_post_receive(const struct replay *replay, const struct stage *stage,
                                        const struct tp_action *action)
@@ -213,7 +213,7 @@ static const char *broken_end(const struct replay *replay, const struct stage *s
     return broken_units(replay, stage);
 }
 
-/* --- Replay ----------------------------------------------------------------------------------- */
+/* ---- Replay ---- */
 
 /* Has the other side of a message posted its part? */
 static bool other_side(const struct replay *replay, const struct stage *stage,
@@ -306,8 +306,7 @@ static enum tp_status replay_all(struct replay *replay)
     return TP_OK;
 }
 
-/* --- Before the replay: the lists belong together ----------------------------------------------
- */
+/* ---- Before the replay: the lists belong together ---- */
 
 static bool same_unit(const struct tp_unit *a, const struct tp_unit *b)
 {

@@ -81,8 +81,7 @@ static int tag_of(enum tp_direction direction, int unit)
     return TAG_UNITS + 2 * unit + (int)direction;
 }
 
-/* --- Progress -----------------------------------------------------------------------------------
- */
+/* ---- Progress ---- */
 
 static enum tp_status start(struct tp_engine *engine, struct transfer *transfer)
 {
@@ -169,8 +168,7 @@ static enum tp_status progress(struct tp_engine *engine, bool *moved)
     return TP_OK;
 }
 
-/* --- Waiting ------------------------------------------------------------------------------------
- */
+/* ---- Waiting ---- */
 
 /* What a unit brings in a direction, for people. */
 static const char *name_unit(enum tp_direction direction, const struct tp_unit *unit, char *text,
@@ -262,8 +260,7 @@ static enum tp_status wait_request(struct tp_engine *engine, int index, const ch
     }
 }
 
-/* --- What the stages do together ----------------------------------------------------------------
- */
+/* ---- What the stages do together ---- */
 
 /* Swaps the first and the last stage's parts of the tied matrix's gradient. */
 static enum tp_status exchange_tied(struct tp_engine *engine)
@@ -338,8 +335,7 @@ static enum tp_status sum_loss(struct tp_engine *engine)
     return TP_OK;
 }
 
-/* --- The interpreter -----------------------------------------------------------------------------
- */
+/* ---- The interpreter ---- */
 
 static void post(struct tp_engine *engine, struct transfer *transfer)
 {
@@ -416,8 +412,7 @@ enum tp_status tp_engine_run(struct tp_engine *engine, const struct tp_adamw *ad
     return TP_OK;
 }
 
-/* --- Life ----------------------------------------------------------------------------------------
- */
+/* ---- Life ---- */
 
 enum tp_status tp_engine_set_schedule(struct tp_engine *engine, const struct tp_schedule *schedule)
 {
