@@ -67,8 +67,12 @@ enum tp_status tp_comm_test(struct tp_request *request, bool *done);
 #define TP_COMM_PAUSE_MAX 1e-3
 void tp_comm_pause(double since);
 
-/* Tests and pauses until it has. Local. */
+/* Tests and pauses until it has. Local. TP_ERR_COMM; TP_ERR_STUCK from the watchdog. */
 enum tp_status tp_comm_wait(struct tp_request *request);
+
+/* From now on a wait, in the collectives too, that takes so many seconds is an error: another rank
+ * is stuck. 0, as at the start: never. Local. */
+void tp_comm_set_watchdog(double seconds);
 
 /* Gives up an operation that will not be waited for (a failed step): a receive is withdrawn, a send
  * left to its fate, so its memory should stay. Not for all-reduces. Local. */

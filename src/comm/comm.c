@@ -124,6 +124,13 @@ void tp_comm_pause(double since)
     tp_clock_sleep(pause);
 }
 
+static double watchdog; /* seconds that a wait may take; 0: any */
+
+void tp_comm_set_watchdog(double seconds)
+{
+    watchdog = seconds;
+}
+
 enum tp_status tp_comm_wait(struct tp_request *request)
 {
     const double since = tp_clock_now();
@@ -132,6 +139,11 @@ enum tp_status tp_comm_wait(struct tp_request *request)
         TP_TRY(tp_comm_test(request, &done));
         if (done)
             return TP_OK;
+        if (watchdog > 0 && tp_clock_now() - since > watchdog)
+            return tp_fail(TP_ERR_STUCK,
+                           "waits for another rank between two steps, and nothing has "
+                           "come for %g s",
+                           watchdog);
         tp_comm_pause(since);
     }
 }

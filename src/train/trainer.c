@@ -277,6 +277,7 @@ static enum tp_status take_steps(struct trainer *t)
     t->marked = tp_clock_now();
     while (t->state.step < s->train_iters && !over) {
         TP_TRY(take_step(t));
+        tp_comm_set_watchdog(s->watchdog); /* the first step compiles */
         if (due(t, s->eval_interval) || due(t, s->save_interval)) {
             if (due(t, s->eval_interval))
                 TP_TRY(validate(t));
@@ -325,6 +326,7 @@ static enum tp_status run(struct trainer *t, bool *alone)
     if (together(status))
         status = end_run(t, status);
     *alone = !together(status);
+    tp_comm_set_watchdog(0);
     if (!*alone)
         tp_log_set_rank(-1);
     return status;
