@@ -146,7 +146,7 @@ START_TEST(save_writes_what_others_read)
     struct tp_plan *plan;
     ck_assert_int_eq(tp_plan_default(&model, 64, 5, 3, TP_SCHEDULE_TERAPIPE, 2, &slices, &plan),
                      TP_OK);
-    ck_assert_int_eq(tp_plan_save(plan, path), TP_OK);
+    ck_assert_int_eq(tp_plan_save(plan, NULL, path), TP_OK);
     tp_plan_free(plan);
 
     json_error_t error;
@@ -177,7 +177,7 @@ START_TEST(save_to_nowhere_fails_by_name)
 {
     struct tp_plan *plan = plan_of(64, 1, 1, TP_SCHEDULE_GPIPE, 0);
     capture_begin();
-    enum tp_status status = tp_plan_save(plan, "/nonexistent/plan.json");
+    enum tp_status status = tp_plan_save(plan, NULL, "/nonexistent/plan.json");
     const char *line = capture_end();
     ck_assert_int_eq(status, TP_ERR_IO);
     ck_assert_ptr_nonnull(strstr(line, "/nonexistent/plan.json"));

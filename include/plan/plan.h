@@ -3,6 +3,8 @@
 #ifndef TP_PLAN_PLAN_H
 #define TP_PLAN_PLAN_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "model/model.h"
 #include "model/parameters.h"
@@ -11,12 +13,18 @@
 enum tp_schedule_kind {
     TP_SCHEDULE_GPIPE,    /* one slice per sequence; all forwards, then all backwards */
     TP_SCHEDULE_TERAPIPE, /* token slices; all forwards, then all backwards */
+    TP_SCHEDULE_1F1B,     /* one slice per sequence; forward and backward in turn, early */
+    TP_SCHEDULE_SEQ1F1B,  /* the same with token slices (Seq1F1B, arXiv 2406.03488) */
     TP_SCHEDULE_FORWARD   /* forwards only: evaluation, prefill */
 };
 
-/* "gpipe", ...; choices for options, NULL-terminated, in the enum's order without forward. */
+/* "gpipe", ...; choices for options, NULL-terminated, in the enum's order: those that stages can
+ * run in training. */
 const char *tp_schedule_name(enum tp_schedule_kind kind);
 extern const char *const tp_schedule_choices[];
+
+/* Does the schedule leave sequences whole? Local. */
+bool tp_schedule_is_whole(enum tp_schedule_kind kind);
 
 struct tp_group {
     int sequences;
@@ -33,14 +41,20 @@ struct tp_plan {
     struct tp_stage_layers *stages; /* [pipe] */
     int n_groups;
     struct tp_group *groups; /* in order of execution; sequences add up to batch */
+    bool recompute;          /* backward computes the layers' forward again */
+    int n_flights;           /* a flight runs to its end on every stage before the stage's next */
+    int *flights;            /* [n_flights] groups of each */
 };
+
+struct tp_simulation;
 
 /* Layers over K stages, as equal as can be, the first L mod K stages one more. out[K]. Local. */
 void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out);
 
 /* The plan without a planner: groups of group_size sequences (0: min(B, ceil(B/K))), the last group
- * is the remainder, all cut alike. slices NULL: min(4, T/8) uniform ones, at least one, and one for
- * gpipe. Local. TP_ERR_USAGE when K > L, or gpipe with more than one slice; TP_ERR_MEMORY. */
+ * is the remainder, all cut alike, in one flight. slices NULL: min(4, T/8) uniform ones, at least
+ * one, and one where sequences stay whole. Local. TP_ERR_USAGE when K > L, or more than one slice
+ * where sequences stay whole; TP_ERR_MEMORY. */
 enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int batch, int pipe,
                                enum tp_schedule_kind schedule, int group_size,
                                const struct tp_slices *slices, struct tp_plan **plan);
@@ -52,7 +66,13 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
 
 void tp_plan_free(struct tp_plan *plan);
 
-/* Writes plan.json (contracts, without "predicted"), by rename. Local. TP_ERR_IO, TP_ERR_MEMORY. */
-enum tp_status tp_plan_save(const struct tp_plan *plan, const char *path);
+/* Reads plan.json. The model has only what the file says of it, the rest as GPT-2's. Local.
+ * TP_ERR_INPUT names the file, the key and what was expected; TP_ERR_IO, TP_ERR_MEMORY. */
+enum tp_status tp_plan_load(const char *path, struct tp_plan **plan);
+
+/* Writes plan.json, by rename, with what a simulation predicts unless it is NULL. Local. TP_ERR_IO,
+ * TP_ERR_MEMORY. */
+enum tp_status tp_plan_save(const struct tp_plan *plan, const struct tp_simulation *predicted,
+                            const char *path);
 
 #endif

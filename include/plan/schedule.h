@@ -7,8 +7,45 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "model/sizes.h"
 #include "model/slice.h"
 #include "plan/plan.h"
+
+/* ---- What is computed, and in which order ---- */
+
+/* The slices of all groups, in order: their number; the slices themselves, units[count], without
+ * rows and slots. Local. */
+int tp_units_count(const struct tp_plan *plan);
+void tp_units_cut(const struct tp_plan *plan, struct tp_unit *units);
+
+/* Index of the unit that is computed at a place of a direction's order: forward as they are,
+ * backward the slices of each group in reverse. Also, since reversing twice changes nothing, the
+ * place of a unit. Local. */
+int tp_units_at(const struct tp_unit *units, enum tp_direction direction, int place);
+
+/* Walks through the order in which a stage computes, which is fixed beforehand: in each flight some
+ * forwards, then forward and backward in turn, then the backwards that are left. */
+struct tp_turns {
+    const struct tp_plan *plan;
+    int stage;
+    int slices;      /* of the group with most */
+    int flight;      /* the next one */
+    int group, unit; /* first ones of it */
+    int first;       /* place of the present flight's first unit */
+    int units;       /* of the present flight */
+    int warm_up;     /* its forwards before the first backward */
+    int done[2];     /* of it, per direction */
+};
+void tp_turns_init(struct tp_turns *turns, const struct tp_plan *plan, int stage);
+
+/* The next turn: a direction and the place in its order. False: the step is over. Local. */
+bool tp_turns_next(struct tp_turns *turns, enum tp_direction *direction, int *place);
+
+/* What a stage has to hold for a step of the plan, whose units are given. Local. */
+void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units, int stage,
+                         struct tp_stage_shape *shape);
+
+/* ---- The list of a stage ---- */
 
 enum tp_action_kind {
     TP_ACTION_POST_RECEIVE, /* receive a unit's message, forward from stage k-1, backward from stage
@@ -54,13 +91,13 @@ struct tp_schedule {
  *   last stage.
  * - a backward slot holds a gradient that is received, changed in place and sent, from the receive
  *   (on the last stage, the backward) to the end of its send (on the first, the backward).
- * Local. TP_ERR_MEMORY. */
+ * Local. TP_ERR_INPUT when there are no lists for the schedule (1f1b, seq1f1b, more than one
+ * flight); TP_ERR_MEMORY. */
 enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage,
                                struct tp_schedule **schedule);
 void tp_schedule_free(struct tp_schedule *schedule);
 
-/* Index of the unit that is computed at a place of a direction's order; also, since reversing twice
- * changes nothing, the place of a unit. Local. */
+/* tp_units_at() of the schedule's units. Local. */
 int tp_schedule_unit_at(const struct tp_schedule *schedule, enum tp_direction direction, int place);
 
 /* Does a stage receive, or send, messages of that direction? Local. */

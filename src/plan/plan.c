@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
-#include "base/file.h"
+#include "json.h"
 #include "plan/plan.h"
+#include "plan/simulate.h"
 
 static const char *const schedule_names[] = {
-    [TP_SCHEDULE_GPIPE] = "gpipe",
-    [TP_SCHEDULE_TERAPIPE] = "terapipe",
+    [TP_SCHEDULE_GPIPE] = "gpipe",     [TP_SCHEDULE_TERAPIPE] = "terapipe",
+    [TP_SCHEDULE_1F1B] = "1f1b",       [TP_SCHEDULE_SEQ1F1B] = "seq1f1b",
     [TP_SCHEDULE_FORWARD] = "forward",
 };
+enum { SCHEDULES = sizeof schedule_names / sizeof *schedule_names };
 
 const char *const tp_schedule_choices[] = {"gpipe", "terapipe", NULL};
 
 const char *tp_schedule_name(enum tp_schedule_kind kind)
 {
     return schedule_names[kind];
+}
+
+bool tp_schedule_is_whole(enum tp_schedule_kind kind)
+{
+    return kind == TP_SCHEDULE_GPIPE || kind == TP_SCHEDULE_1F1B;
 }
 
 void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out)
@@ -32,7 +40,8 @@ void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out)
     }
 }
 
-/* A plan with those facts and room of its own for stages and groups, which are empty yet. */
+/* A plan with those facts and room of its own for stages, flights and groups, which are empty yet.
+ */
 static enum tp_status plan_new(const struct tp_plan *facts, int n_groups, struct tp_plan **out)
 {
     struct tp_plan *plan = malloc(sizeof *plan);
@@ -42,7 +51,8 @@ static enum tp_status plan_new(const struct tp_plan *facts, int n_groups, struct
     plan->n_groups = n_groups;
     plan->stages = calloc((size_t)plan->n_stages, sizeof *plan->stages);
     plan->groups = calloc((size_t)n_groups, sizeof *plan->groups);
-    if (plan->stages == NULL || plan->groups == NULL)
+    plan->flights = calloc((size_t)plan->n_flights, sizeof *plan->flights);
+    if (plan->stages == NULL || plan->groups == NULL || plan->flights == NULL)
         goto fail;
     *out = plan;
     return TP_OK;
@@ -59,6 +69,7 @@ void tp_plan_free(struct tp_plan *plan)
         tp_slices_fini(&plan->groups[g].slices);
     free(plan->groups);
     free(plan->stages);
+    free(plan->flights);
     free(plan);
 }
 
@@ -81,7 +92,7 @@ static enum tp_status default_slices(int seq_len, enum tp_schedule_kind schedule
                                      struct tp_slices *slices)
 {
     int count = seq_len / 8 < 4 ? seq_len / 8 : 4;
-    if (schedule == TP_SCHEDULE_GPIPE || count < 1)
+    if (tp_schedule_is_whole(schedule) || count < 1)
         count = 1;
     return tp_slices_uniform(seq_len, count, slices);
 }
@@ -94,10 +105,10 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
         return tp_fail(TP_ERR_USAGE,
                        "--pipeline-model-parallel-size %d: expected 1 to %d, the model's layers",
                        pipe, model->n_layer);
-    if (schedule == TP_SCHEDULE_GPIPE && slices != NULL && slices->count != 1)
+    if (tp_schedule_is_whole(schedule) && slices != NULL && slices->count != 1)
         return tp_fail(TP_ERR_USAGE,
-                       "--slices: %d slices, but --schedule gpipe has one slice per sequence",
-                       slices->count);
+                       "--slices: %d slices, but --schedule %s has one slice per sequence",
+                       slices->count, tp_schedule_name(schedule));
     if (group_size == 0)
         group_size = (batch + pipe - 1) / pipe;
 
@@ -112,11 +123,13 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
         .op = 1,
         .schedule = schedule,
         .n_stages = pipe,
+        .n_flights = 1,
     };
     struct tp_plan *plan = NULL;
     enum tp_status status = plan_new(&facts, (batch - 1) / group_size + 1, &plan);
     if (status != TP_OK)
         goto fini_cut;
+    plan->flights[0] = plan->n_groups;
     tp_stages_even(model->n_layer, pipe, plan->stages);
     status = fill_groups(plan, group_size, &cut);
     if (status == TP_OK)
@@ -128,13 +141,21 @@ fini_cut:
     return status;
 }
 
-/* The first groups of a plan that batch sequences need. */
-static int count_groups(const struct tp_plan *plan, int batch)
+/* The first groups of a plan that batch sequences need, and the flights that these groups need. */
+static void count_groups(const struct tp_plan *plan, int batch, int *n_groups, int *n_flights)
 {
-    int count = 0;
-    for (int left = batch; left > 0 && count < plan->n_groups; count++)
-        left -= plan->groups[count].sequences;
-    return count;
+    int left = batch;
+
+    for (*n_groups = 0; left > 0; (*n_groups)++)
+        left -= plan->groups[*n_groups].sequences;
+    left = *n_groups;
+    for (*n_flights = 0; left > 0; (*n_flights)++)
+        left -= plan->flights[*n_flights];
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
 }
 
 enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_schedule_kind schedule,
@@ -142,16 +163,20 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
 {
     TP_ASSERT(batch >= 1 && batch <= plan->batch);
     struct tp_plan facts = *plan, *shrunk = NULL;
+    int n_groups = 0;
     facts.batch = batch;
     facts.schedule = schedule;
-    TP_TRY(plan_new(&facts, count_groups(plan, batch), &shrunk));
+    count_groups(plan, batch, &n_groups, &facts.n_flights);
+    TP_TRY(plan_new(&facts, n_groups, &shrunk));
     memcpy(shrunk->stages, plan->stages, (size_t)plan->n_stages * sizeof *plan->stages);
 
+    for (int f = 0, left = n_groups; f < shrunk->n_flights; left -= shrunk->flights[f++])
+        shrunk->flights[f] = least(left, plan->flights[f]);
     int left = batch;
-    for (int g = 0; g < shrunk->n_groups; g++) {
+    for (int g = 0; g < n_groups; g++) {
         const struct tp_group *from = &plan->groups[g];
         struct tp_group *to = &shrunk->groups[g];
-        to->sequences = left < from->sequences ? left : from->sequences;
+        to->sequences = least(left, from->sequences);
         left -= to->sequences;
         enum tp_status status = tp_slices_copy(&from->slices, &to->slices);
         if (status != TP_OK) {
@@ -162,6 +187,186 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
     *out = shrunk;
     return TP_OK;
 }
+
+/* ---- plan.json: reading ---- */
+
+/* The model's numbers in the file; the limits are those of tp_model_check(). */
+static enum tp_status read_model(const struct tp_json *json, struct tp_model *model)
+{
+    struct tp_model read;
+    const struct {
+        const char *name;
+        int *value;
+    } integers[] = {
+        {"n_layer", &read.n_layer},       {"n_embd", &read.n_embd},
+        {"n_head", &read.n_head},         {"n_inner", &read.n_inner},
+        {"vocab_size", &read.vocab_size}, {"n_positions", &read.n_positions},
+    };
+
+    TP_TRY(tp_json_object(json));
+    TP_TRY(tp_model_preset("gpt2", &read));
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
+        TP_TRY(tp_json_member_int(json, integers[i].name, 1, INT_MAX, integers[i].value));
+    TP_TRY(tp_model_check(&read, json->path));
+    *model = read;
+    return TP_OK;
+}
+
+static enum tp_status read_schedule(const struct tp_json *json, enum tp_schedule_kind *kind)
+{
+    const char *text = NULL;
+
+    TP_TRY(tp_json_string(json, &text));
+    for (int i = 0; i < SCHEDULES; i++)
+        if (strcmp(schedule_names[i], text) == 0) {
+            *kind = (enum tp_schedule_kind)i;
+            return TP_OK;
+        }
+    return tp_fail(TP_ERR_INPUT,
+                   "%s: %s is \"%.40s\", expected gpipe, terapipe, 1f1b, seq1f1b or "
+                   "forward",
+                   json->path, json->key, text);
+}
+
+/* What is not a list. */
+static enum tp_status read_scalars(const struct tp_json *root, struct tp_plan *plan)
+{
+    struct tp_json model = tp_json_member(root, "model");
+    struct tp_json schedule = tp_json_member(root, "schedule");
+    struct tp_json recompute = tp_json_member(root, "recompute");
+
+    TP_TRY(read_model(&model, &plan->model));
+    TP_TRY(tp_json_member_int(root, "seq_len", 1, plan->model.n_positions, &plan->seq_len));
+    TP_TRY(tp_json_member_int(root, "batch", 1, INT_MAX, &plan->batch));
+    TP_TRY(tp_json_member_int(root, "data", 1, INT_MAX, &plan->data));
+    TP_TRY(tp_json_member_int(root, "pipe", 1, plan->model.n_layer, &plan->pipe));
+    TP_TRY(tp_json_member_int(root, "op", 1, plan->model.n_head, &plan->op));
+    if (plan->model.n_head % plan->op != 0)
+        return tp_fail(TP_ERR_INPUT, "%s: op is %d, expected a divisor of n_head, %d", root->path,
+                       plan->op, plan->model.n_head);
+    TP_TRY(read_schedule(&schedule, &plan->schedule));
+    return recompute.value != NULL ? tp_json_bool(&recompute, &plan->recompute) : TP_OK;
+}
+
+/* The stages have the layers in order, each once. */
+static enum tp_status read_stages(const struct tp_json *json, struct tp_plan *plan)
+{
+    int next = 0;
+
+    if (plan->n_stages != plan->pipe)
+        return tp_fail(TP_ERR_INPUT, "%s: stages: %d of them, expected %d, as pipe says",
+                       json->path, plan->n_stages, plan->pipe);
+    for (int k = 0; k < plan->n_stages; k++) {
+        struct tp_json stage = tp_json_element(json, (size_t)k);
+        struct tp_stage_layers *layers = &plan->stages[k];
+        TP_TRY(tp_json_object(&stage));
+        TP_TRY(tp_json_member_int(&stage, "first_layer", next, next, &layers->first_layer));
+        TP_TRY(tp_json_member_int(&stage, "n_layer", 1, plan->model.n_layer, &layers->n_layer));
+        next += layers->n_layer;
+    }
+    if (next != plan->model.n_layer)
+        return tp_fail(TP_ERR_INPUT, "%s: stages: they have %d layers, expected the model's %d",
+                       json->path, next, plan->model.n_layer);
+    return TP_OK;
+}
+
+/* Positive numbers that add up to a sum. */
+static enum tp_status read_parts(const struct tp_json *json, int sum, const char *sum_name,
+                                 int count, int *out)
+{
+    int left = sum;
+
+    for (int i = 0; i < count; i++) {
+        struct tp_json part = tp_json_element(json, (size_t)i);
+        TP_TRY(tp_json_int(&part, 1, INT_MAX, &out[i]));
+        if (out[i] > left)
+            return tp_fail(TP_ERR_INPUT, "%s: %s adds up to more than %s, %d", json->path,
+                           json->key, sum_name, sum);
+        left -= out[i];
+    }
+    if (left != 0)
+        return tp_fail(TP_ERR_INPUT, "%s: %s adds up to %d, expected %s, %d", json->path, json->key,
+                       sum - left, sum_name, sum);
+    return TP_OK;
+}
+
+static enum tp_status read_slices(const struct tp_json *json, const struct tp_plan *plan,
+                                  struct tp_slices *slices)
+{
+    int count = 0;
+
+    TP_TRY(tp_json_array(json, &count));
+    if (tp_schedule_is_whole(plan->schedule) && count != 1)
+        return tp_fail(TP_ERR_INPUT, "%s: %s has %d slices, expected 1 under schedule %s",
+                       json->path, json->key, count, tp_schedule_name(plan->schedule));
+    slices->lengths = calloc((size_t)count, sizeof *slices->lengths);
+    if (slices->lengths == NULL)
+        return tp_fail(TP_ERR_MEMORY, "%s: no memory for %d slices", json->path, count);
+    slices->count = count;
+    return read_parts(json, plan->seq_len, "seq_len", count, slices->lengths);
+}
+
+static enum tp_status read_groups(const struct tp_json *json, struct tp_plan *plan)
+{
+    int left = plan->batch;
+
+    for (int g = 0; g < plan->n_groups; g++) {
+        struct tp_json entry = tp_json_element(json, (size_t)g);
+        struct tp_group *group = &plan->groups[g];
+        TP_TRY(tp_json_object(&entry));
+        TP_TRY(tp_json_member_int(&entry, "sequences", 1, INT_MAX, &group->sequences));
+        if (group->sequences > left)
+            return tp_fail(TP_ERR_INPUT, "%s: groups have more sequences than batch, %d",
+                           json->path, plan->batch);
+        left -= group->sequences;
+        struct tp_json slices = tp_json_member(&entry, "slices");
+        TP_TRY(read_slices(&slices, plan, &group->slices));
+    }
+    if (left != 0)
+        return tp_fail(TP_ERR_INPUT, "%s: groups have %d sequences, expected batch, %d", json->path,
+                       plan->batch - left, plan->batch);
+    return TP_OK;
+}
+
+static enum tp_status read_plan(const struct tp_json *root, struct tp_plan **out)
+{
+    struct tp_json stages = tp_json_member(root, "stages");
+    struct tp_json groups = tp_json_member(root, "groups");
+    struct tp_json flights = tp_json_member(root, "flights");
+    struct tp_plan facts = {.n_flights = 1}, *plan = NULL;
+    int n_groups = 0;
+
+    TP_TRY(read_scalars(root, &facts));
+    TP_TRY(tp_json_array(&stages, &facts.n_stages));
+    TP_TRY(tp_json_array(&groups, &n_groups));
+    if (flights.value != NULL)
+        TP_TRY(tp_json_array(&flights, &facts.n_flights));
+    TP_TRY(plan_new(&facts, n_groups, &plan));
+    plan->flights[0] = n_groups;
+    enum tp_status status = read_stages(&stages, plan);
+    if (status == TP_OK)
+        status = read_groups(&groups, plan);
+    if (status == TP_OK && flights.value != NULL)
+        status =
+            read_parts(&flights, n_groups, "the number of groups", plan->n_flights, plan->flights);
+    if (status == TP_OK)
+        *out = plan;
+    else
+        tp_plan_free(plan);
+    return status;
+}
+
+enum tp_status tp_plan_load(const char *path, struct tp_plan **plan)
+{
+    struct tp_json root = {.path = path};
+
+    TP_TRY(tp_json_load(path, "terapipe-plan", &root));
+    enum tp_status status = read_plan(&root, plan);
+    json_decref((json_t *)root.value);
+    return status;
+}
+
+/* ---- plan.json: writing ---- */
 
 /* The parts of plan.json; each is NULL without memory, which json_pack passes on. */
 static json_t *model_json(const struct tp_model *model)
@@ -185,15 +390,15 @@ static json_t *stages_json(const struct tp_plan *plan)
     return stages;
 }
 
-static json_t *lengths_json(const struct tp_slices *slices)
+static json_t *integers_json(const int *values, int count)
 {
-    json_t *lengths = json_array();
-    for (int i = 0; i < slices->count; i++)
-        if (json_array_append_new(lengths, json_integer(slices->lengths[i])) != 0) {
-            json_decref(lengths);
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        if (json_array_append_new(array, json_integer(values[i])) != 0) {
+            json_decref(array);
             return NULL;
         }
-    return lengths;
+    return array;
 }
 
 static json_t *groups_json(const struct tp_plan *plan)
@@ -202,7 +407,7 @@ static json_t *groups_json(const struct tp_plan *plan)
     for (int g = 0; g < plan->n_groups; g++) {
         const struct tp_group *group = &plan->groups[g];
         json_t *entry = json_pack("{s:i, s:o}", "sequences", group->sequences, "slices",
-                                  lengths_json(&group->slices));
+                                  integers_json(group->slices.lengths, group->slices.count));
         if (json_array_append_new(groups, entry) != 0) {
             json_decref(groups);
             return NULL;
@@ -211,24 +416,39 @@ static json_t *groups_json(const struct tp_plan *plan)
     return groups;
 }
 
-static json_t *plan_json(const struct tp_plan *plan)
+static json_t *predicted_json(const struct tp_simulation *predicted)
 {
-    return json_pack("{s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:o, s:o, s:[i]}",
-                     "format", "terapipe-plan", "version", 1, "model", model_json(&plan->model),
-                     "seq_len", plan->seq_len, "batch", plan->batch, "data", plan->data, "pipe",
-                     plan->pipe, "op", plan->op, "schedule", tp_schedule_name(plan->schedule),
-                     "recompute", 0, "stages", stages_json(plan), "groups", groups_json(plan),
-                     "flights", plan->n_groups);
+    json_t *bytes = json_array();
+    for (int k = 0; k < predicted->n_stages; k++) {
+        json_int_t peak = (json_int_t)predicted->stages[k].peak_bytes;
+        if (json_array_append_new(bytes, json_integer(peak)) != 0) {
+            json_decref(bytes);
+            return NULL;
+        }
+    }
+    return json_pack("{s:f, s:f, s:o}", "step_seconds", predicted->step_seconds, "bubble",
+                     predicted->bubble, "stage_peak_bytes", bytes);
 }
 
-enum tp_status tp_plan_save(const struct tp_plan *plan, const char *path)
+static json_t *plan_json(const struct tp_plan *plan, const struct tp_simulation *predicted)
 {
-    json_t *json = plan_json(plan);
-    char *text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    json_decref(json);
-    if (text == NULL)
-        return tp_fail(TP_ERR_MEMORY, "%s: no memory to write the plan", path);
-    enum tp_status status = tp_file_write(path, text, strlen(text));
-    free(text);
-    return status;
+    json_t *json =
+        json_pack("{s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:o, s:o, s:o}", "format",
+                  "terapipe-plan", "version", 1, "model", model_json(&plan->model), "seq_len",
+                  plan->seq_len, "batch", plan->batch, "data", plan->data, "pipe", plan->pipe, "op",
+                  plan->op, "schedule", tp_schedule_name(plan->schedule), "recompute",
+                  (int)plan->recompute, "stages", stages_json(plan), "groups", groups_json(plan),
+                  "flights", integers_json(plan->flights, plan->n_flights));
+    if (predicted != NULL &&
+        json_object_set_new(json, "predicted", predicted_json(predicted)) != 0) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+enum tp_status tp_plan_save(const struct tp_plan *plan, const struct tp_simulation *predicted,
+                            const char *path)
+{
+    return tp_json_save(plan_json(plan, predicted), path);
 }

@@ -5,12 +5,156 @@
 
 #include "plan/schedule.h"
 
-int tp_schedule_unit_at(const struct tp_schedule *schedule, enum tp_direction direction, int place)
+/* ---- What is computed, and in which order ---- */
+
+/* Slices of groups [first, first + count). */
+static int count_slices(const struct tp_plan *plan, int first, int count)
+{
+    int sum = 0;
+    for (int g = first; g < first + count; g++)
+        sum += plan->groups[g].slices.count;
+    return sum;
+}
+
+int tp_units_count(const struct tp_plan *plan)
+{
+    return count_slices(plan, 0, plan->n_groups);
+}
+
+void tp_units_cut(const struct tp_plan *plan, struct tp_unit *units)
+{
+    int index = 0, first_sequence = 0;
+    for (int g = 0; g < plan->n_groups; g++) {
+        const struct tp_group *group = &plan->groups[g];
+        int start = 0;
+        for (int i = 0; i < group->slices.count; i++) {
+            int length = group->slices.lengths[i];
+            units[index] = (struct tp_unit){
+                .slice = {.group = g, .start = start, .length = length},
+                .index = index,
+                .number = i,
+                .last = group->slices.count - 1,
+                .first_sequence = first_sequence,
+                .sequences = group->sequences,
+            };
+            start += length;
+            index++;
+        }
+        first_sequence += group->sequences;
+    }
+}
+
+int tp_units_at(const struct tp_unit *units, enum tp_direction direction, int place)
 {
     if (direction == TP_FORWARD)
         return place;
-    const struct tp_unit *unit = &schedule->units[place];
+    const struct tp_unit *unit = &units[place];
     return place - unit->number + (unit->last - unit->number);
+}
+
+static bool is_interleaved(enum tp_schedule_kind kind)
+{
+    return kind == TP_SCHEDULE_1F1B || kind == TP_SCHEDULE_SEQ1F1B;
+}
+
+void tp_turns_init(struct tp_turns *turns, const struct tp_plan *plan, int stage)
+{
+    *turns = (struct tp_turns){.plan = plan, .stage = stage};
+    for (int g = 0; g < plan->n_groups; g++)
+        if (turns->slices < plan->groups[g].slices.count)
+            turns->slices = plan->groups[g].slices.count;
+}
+
+/* The least warm-up with which no stage waits in a pipeline of equal units is K - s + M - 2: then
+ * the last stage has a whole group forward when its first backward comes. */
+static void begin_flight(struct tp_turns *turns)
+{
+    const struct tp_plan *plan = turns->plan;
+    int groups = plan->flights[turns->flight];
+    int ahead = plan->n_stages - turns->stage + turns->slices - 2;
+
+    turns->first = turns->unit;
+    turns->units = count_slices(plan, turns->group, groups);
+    turns->warm_up = is_interleaved(plan->schedule) && ahead < turns->units ? ahead : turns->units;
+    turns->done[TP_FORWARD] = turns->done[TP_BACKWARD] = 0;
+    turns->unit += turns->units;
+    turns->group += groups;
+    turns->flight++;
+}
+
+bool tp_turns_next(struct tp_turns *turns, enum tp_direction *direction, int *place)
+{
+    const bool train = turns->plan->schedule != TP_SCHEDULE_FORWARD;
+    const int *done = turns->done;
+
+    if (done[train ? TP_BACKWARD : TP_FORWARD] == turns->units) {
+        if (turns->flight == turns->plan->n_flights)
+            return false;
+        begin_flight(turns);
+    }
+    bool forward =
+        done[TP_FORWARD] < turns->units && done[TP_FORWARD] <= turns->warm_up + done[TP_BACKWARD];
+    *direction = forward ? TP_FORWARD : TP_BACKWARD;
+    *place = turns->first + turns->done[*direction]++;
+    return true;
+}
+
+/* Tokens with live activations and sequences with live keys and values, at most. */
+static void count_live(const struct tp_plan *plan, const struct tp_unit *units, int stage,
+                       size_t *rows, int *sequences)
+{
+    size_t live_rows = 0;
+    int live_sequences = 0, place;
+    enum tp_direction direction;
+    struct tp_turns turns;
+
+    *rows = 0;
+    *sequences = 0;
+    tp_turns_init(&turns, plan, stage);
+    while (tp_turns_next(&turns, &direction, &place)) {
+        const struct tp_unit *unit = &units[tp_units_at(units, direction, place)];
+        bool first = unit->number == 0; /* the last one backward */
+        if (direction == TP_FORWARD) {
+            live_rows += tp_unit_rows(unit);
+            live_sequences += first ? unit->sequences : 0;
+        } else {
+            live_rows -= tp_unit_rows(unit);
+            live_sequences -= first ? unit->sequences : 0;
+        }
+        *rows = *rows < live_rows ? live_rows : *rows;
+        *sequences = *sequences < live_sequences ? live_sequences : *sequences;
+    }
+}
+
+void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units, int stage,
+                         struct tp_stage_shape *shape)
+{
+    const int n_units = tp_units_count(plan);
+
+    *shape = (struct tp_stage_shape){
+        .model = plan->model,
+        .layers = plan->stages[stage],
+        .seq_len = plan->seq_len,
+        .slots = n_units < TP_SCHEDULE_SLOTS ? n_units : TP_SCHEDULE_SLOTS,
+        .train = plan->schedule != TP_SCHEDULE_FORWARD,
+    };
+    for (int i = 0; i < n_units; i++) {
+        size_t rows = tp_unit_rows(&units[i]);
+        if (shape->unit_rows < rows)
+            shape->unit_rows = rows;
+        if (shape->group < units[i].sequences)
+            shape->group = units[i].sequences;
+    }
+    count_live(plan, units, stage, &shape->rows, &shape->batch);
+    if (!shape->train)
+        shape->rows = (size_t)shape->slots * shape->unit_rows;
+}
+
+/* ---- The list of a stage ---- */
+
+int tp_schedule_unit_at(const struct tp_schedule *schedule, enum tp_direction direction, int place)
+{
+    return tp_units_at(schedule->units, direction, place);
 }
 
 bool tp_schedule_receives(const struct tp_schedule *schedule, enum tp_direction direction)
@@ -23,48 +167,9 @@ bool tp_schedule_sends(const struct tp_schedule *schedule, enum tp_direction dir
     return schedule->stage != (direction == TP_FORWARD ? schedule->n_stages - 1 : 0);
 }
 
-static int count_units(const struct tp_plan *plan)
-{
-    int count = 0;
-    for (int g = 0; g < plan->n_groups; g++)
-        count += plan->groups[g].slices.count;
-    return count;
-}
-
-/* The slices of all groups, without their places in memory. */
-static void cut_groups(struct tp_schedule *schedule, const struct tp_plan *plan)
-{
-    int index = 0, first_sequence = 0;
-    for (int g = 0; g < plan->n_groups; g++) {
-        const struct tp_group *group = &plan->groups[g];
-        int start = 0;
-        for (int i = 0; i < group->slices.count; i++) {
-            int length = group->slices.lengths[i];
-            schedule->units[index] = (struct tp_unit){
-                .slice = {.group = g, .start = start, .length = length},
-                .index = index,
-                .number = i,
-                .last = group->slices.count - 1,
-                .first_sequence = first_sequence,
-                .sequences = group->sequences,
-            };
-            start += length;
-            index++;
-        }
-        first_sequence += group->sequences;
-        if (schedule->group < group->sequences)
-            schedule->group = group->sequences;
-    }
-}
-
 /* Gives each unit its rows and slots. */
 static void place_units(struct tp_schedule *schedule, bool keep_rows)
 {
-    for (int i = 0; i < schedule->n_units; i++) {
-        size_t rows = tp_unit_rows(&schedule->units[i]);
-        if (schedule->unit_rows < rows)
-            schedule->unit_rows = rows;
-    }
     size_t row = 0;
     for (int i = 0; i < schedule->n_units; i++) {
         struct tp_unit *unit = &schedule->units[i];
@@ -73,7 +178,6 @@ static void place_units(struct tp_schedule *schedule, bool keep_rows)
         unit->row = keep_rows ? row : (size_t)unit->slot[TP_FORWARD] * schedule->unit_rows;
         row += tp_unit_rows(unit);
     }
-    schedule->rows = keep_rows ? row : (size_t)schedule->slots * schedule->unit_rows;
 }
 
 static void append(struct tp_schedule *schedule, enum tp_action_kind kind,
@@ -133,7 +237,11 @@ enum { UNIT_ACTIONS = TP_ACTION_WAIT_SEND + 1 };
 
 enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_schedule **out)
 {
-    const size_t n_units = (size_t)count_units(plan);
+    if (is_interleaved(plan->schedule) || plan->n_flights > 1)
+        return tp_fail(TP_ERR_INPUT,
+                       "schedule %s in %d flights: cannot be run, expected gpipe or terapipe in 1",
+                       tp_schedule_name(plan->schedule), plan->n_flights);
+    const size_t n_units = (size_t)tp_units_count(plan);
     struct tp_schedule *schedule = calloc(1, sizeof *schedule);
     if (schedule == NULL)
         goto fail;
@@ -144,10 +252,15 @@ enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_
     schedule->stage = stage;
     schedule->n_stages = plan->n_stages;
     schedule->n_units = (int)n_units;
-    schedule->slots = n_units < TP_SCHEDULE_SLOTS ? (int)n_units : TP_SCHEDULE_SLOTS;
 
     const bool train = plan->schedule != TP_SCHEDULE_FORWARD;
-    cut_groups(schedule, plan);
+    struct tp_stage_shape shape;
+    tp_units_cut(plan, schedule->units);
+    tp_plan_stage_shape(plan, schedule->units, stage, &shape);
+    schedule->rows = shape.rows;
+    schedule->unit_rows = shape.unit_rows;
+    schedule->group = shape.group;
+    schedule->slots = shape.slots;
     place_units(schedule, train);
     append_direction(schedule, TP_FORWARD);
     if (train) {

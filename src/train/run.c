@@ -228,7 +228,7 @@ enum tp_status tp_run_describe(const struct tp_run *run, const struct tp_worker 
     if (status == TP_OK)
         status = tp_model_save(&worker->model, paths[0]);
     if (status == TP_OK)
-        status = tp_plan_save(plan, paths[1]);
+        status = tp_plan_save(plan, NULL, paths[1]);
     if (status == TP_OK)
         status = tp_placement_save_gemm(worker->placements, tp_comm_size(worker->world), paths[2]);
     if (status == TP_OK && options)
