@@ -75,6 +75,9 @@ size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape
 /* Bytes of a whole stage: regions, weights, gradients and moments. Local. */
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint);
 
+/* Parameters that a stage holds, tied ones on both of their stages. Local. */
+size_t tp_stage_parameters(const struct tp_stage_shape *shape);
+
 /* Head width as it is stored in key and value caches: D rounded up to the vector of 16. Local. */
 int tp_head_stride(const struct tp_model *model);
 

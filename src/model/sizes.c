@@ -220,6 +220,17 @@ size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footpr
     return sum;
 }
 
+static size_t elements(size_t count, const void *unused)
+{
+    (void)unused;
+    return count;
+}
+
+size_t tp_stage_parameters(const struct tp_stage_shape *shape)
+{
+    return sum_parameters(shape, elements, NULL);
+}
+
 int tp_head_stride(const struct tp_model *model)
 {
     int width = model->n_embd / model->n_head;
