@@ -84,6 +84,20 @@ START_TEST(held_errors)
 }
 END_TEST
 
+/* A failure that turned out not to be the end. */
+START_TEST(demoted_errors)
+{
+    tp_log_hold();
+    capture_begin();
+    tp_log_demote(); /* nothing is kept yet */
+    tp_log(TP_LOG_ERROR, "first");
+    tp_log_demote();
+    tp_log(TP_LOG_ERROR, "second");
+    tp_log_release(true);
+    ck_assert_str_eq(capture_end(), "terapipe: warning: first\nterapipe: error: second\n");
+}
+END_TEST
+
 START_TEST(the_clock_goes_on)
 {
     double start = tp_clock_now();
@@ -106,6 +120,7 @@ int main(void)
     tcase_add_test(cases, a_line_stays_one_line);
     tcase_add_test(cases, levels_and_ranks);
     tcase_add_test(cases, held_errors);
+    tcase_add_test(cases, demoted_errors);
     tcase_add_test(cases, the_clock_goes_on);
     return expect_run(cases);
 }

@@ -14,14 +14,15 @@ static const char *const marks[] = {
     [TP_LOG_DEBUG] = "debug",
 };
 
-/* The longest line; what is beyond it is cut off. Fixed, so that reporting needs no memory. */
-enum { LINE = 4096 };
+/* The longest message, with its end; what is beyond it is cut off. Fixed, so that reporting needs
+ * no memory. */
+enum { MESSAGE = 4000 };
 
 static struct {
     enum tp_log_level level;
     int rank;
-    bool held;       /* errors are kept */
-    char kept[LINE]; /* the first of them; "" for none */
+    bool held;          /* errors are kept */
+    char kept[MESSAGE]; /* the first of them; "" for none */
 } logger = {.level = TP_LOG_INFO, .rank = -1};
 
 /* A line stays one line, whatever a file or an argument put into it. */
@@ -35,7 +36,7 @@ static void flatten(char *text)
 /* One write, so that lines of several processes do not mix. */
 static void print(enum tp_log_level level, const char *message)
 {
-    char rank[32] = "", line[LINE + 64];
+    char rank[32] = "", line[MESSAGE + 64];
 
     if (logger.rank >= 0)
         snprintf(rank, sizeof rank, "rank %d: ", logger.rank);
@@ -47,7 +48,7 @@ static void print(enum tp_log_level level, const char *message)
 
 void tp_log_list(enum tp_log_level level, const char *format, va_list arguments)
 {
-    char message[LINE];
+    char message[MESSAGE];
 
     if (level > logger.level)
         return;
