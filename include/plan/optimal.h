@@ -40,7 +40,8 @@ struct tp_optimal {
     int64_t passes;          /* runs of the token dynamic program */
 };
 
-/* Solves it. Groups of b sequences that the cost has no numbers for are not used. Local.
+/* Solves it. Groups of b sequences that the cost has no numbers for are not used. Of all plans with
+ * the same sum within the same bottlenecks it is the one with the fewest slices. Local.
  * TP_ERR_INPUT when no group size adds up to B or a slice's time is negative or not finite, naming
  * it; TP_ERR_MEMORY. */
 enum tp_status tp_optimal_solve(const struct tp_optimal_task *task, struct tp_optimal *optimal);
