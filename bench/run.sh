@@ -6,6 +6,8 @@ set -e
 . "$(dirname "$0")/../scripts/mpi.sh"
 mpiexec=${MPIEXEC:-mpiexec}
 
+bench/bench_plan
+echo
 bench/bench_gemm --hidden-size 768 --seconds 0.05 --rounds 3
 echo
 "$mpiexec" -n 1 bench/bench_step
