@@ -15,26 +15,25 @@ rm -rf "$work"
 mkdir -p "$work"
 
 echo
-echo "== Text: the C headers under /usr/include"
-find /usr/include -maxdepth 2 -name '*.h' -type f | LC_ALL=C sort | xargs cat 2>/dev/null |
-    head -c 6000000 >"$text"
+echo "== Text: the C headers in /usr/include"
+find /usr/include -maxdepth 1 -name '*.h' -type f | LC_ALL=C sort | xargs cat | head -c 5000000 >"$text"
 echo "$(wc -c <"$text") bytes in $text"
 
 echo
-echo "== Training: two ranks, two layers each; sequences of 128 bytes in 4 slices"
+echo "== Training, at most 80 seconds: two ranks, a layer each; sequences of 64 bytes in 4 slices"
 set -x
 mpirun -n 2 $terapipe train \
-    --num-layers 4 --hidden-size 128 --num-attention-heads 4 --vocab-size 256 \
-    --seq-length 128 --slices 4 --global-batch-size 8 --data-path "$text" \
-    --train-iters 700 --lr 2e-3 --min-lr 2e-4 --lr-warmup-iters 50 \
-    --log-interval 50 --exit-duration-in-mins 1.3 --save "$work/run"
+    --num-layers 2 --hidden-size 128 --num-attention-heads 4 --vocab-size 256 \
+    --seq-length 64 --slices 4 --global-batch-size 8 --data-path "$text" \
+    --train-iters 3000 --lr 3e-3 --min-lr 1e-4 --lr-warmup-iters 50 --adam-beta2 0.99 \
+    --log-interval 200 --exit-duration-in-mins 1.3 --save "$work/run"
 { set +x; } 2>/dev/null
 
 echo
-echo "== What it has learned, as the continuation of a prompt"
+echo "== What it has learned: the continuation of a prompt"
 set -x
 $terapipe generate --load "$work/run" --prompt '#include <std' --max-new-tokens 300 \
-    --temperature 0.6 --seed 1
+    --temperature 0.7
 { set +x; } 2>/dev/null
 
 cat <<END
@@ -43,8 +42,8 @@ cat <<END
 Train on a file of your own (any text; the longer, the better):
 
     mpirun -n 2 $terapipe train --num-layers 4 --hidden-size 128 --num-attention-heads 4 \\
-        --vocab-size 256 --seq-length 128 --slices 4 --global-batch-size 8 \\
-        --data-path YOUR_TEXT --train-iters 2000 --lr 1e-3 --save my-run
+        --vocab-size 256 --seq-length 64 --slices 4 --global-batch-size 12 --data-path YOUR_TEXT \\
+        --train-iters 5000 --lr 1e-3 --min-lr 1e-4 --lr-warmup-iters 100 --save my-run
     $terapipe generate --load my-run --prompt "YOUR PROMPT"
 
 $terapipe doctor shows the devices of this machine; $terapipe train --help all options.
