@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cores, and the map of ranks to devices. */
+#include "config.h"
+
+#include "device/device.h"
+#include "expect.h"
+#include "train/placement.h"
+
+START_TEST(counts_cores)
+{
+    struct tp_cores cores;
+
+    ck_assert_int_eq(tp_cores_count(&cores), TP_OK);
+    ck_assert_int_ge(cores.allowed, 1);
+    ck_assert_int_ge(cores.bound, 1);
+    ck_assert_int_le(cores.bound, cores.allowed);
+    ck_assert_int_le(cores.allowed, sysconf(_SC_NPROCESSORS_CONF));
+}
+END_TEST
+
+START_TEST(shares_cores)
+{
+    const struct {
+        struct tp_cores cores;
+        int ranks, threads;
+    } cases[] = {{{8, 8}, 1, 8}, {{8, 8}, 2, 4}, {{8, 8}, 3, 2}, {{8, 1}, 2, 1},
+                 {{8, 6}, 1, 6}, {{2, 2}, 4, 1}, {{1, 1}, 1, 1}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_int_eq(tp_cores_share(&cases[i].cores, cases[i].ranks), cases[i].threads);
+}
+END_TEST
+
+static const struct tp_placement all[] = {
+    {.host = "a", .index = "0:0", .name = "one", .gemm = TP_GEMM_CBLAS},
+    {.host = "a", .index = "0:0", .name = "one", .gemm = TP_GEMM_CBLAS},
+    {.host = "a", .index = "1:0", .name = "two \"2\"", .gemm = TP_GEMM_CLBLAST},
+    {.host = "b", .index = "0:0", .name = "one", .gemm = TP_GEMM_CBLAS},
+};
+enum { ALL = sizeof all / sizeof *all };
+
+START_TEST(counts_who_shares_a_device)
+{
+    static const int expected[ALL] = {2, 2, 1, 1};
+
+    for (int i = 0; i < ALL; i++)
+        ck_assert_int_eq(tp_placement_sharing(all, ALL, i), expected[i]);
+}
+END_TEST
+
+START_TEST(gemm_is_remembered_by_device)
+{
+    char *folder = scratch_new();
+    const char *path = scratch_path(folder, "gemm.json");
+    int gemm = -1;
+
+    ck_assert_int_eq(tp_placement_load_gemm(path, "one", &gemm), TP_OK);
+    ck_assert_int_eq(gemm, TP_GEMM_AUTO);
+    ck_assert_int_eq(tp_placement_save_gemm(all, ALL, path), TP_OK);
+    ck_assert_int_eq(tp_placement_load_gemm(path, "one", &gemm), TP_OK);
+    ck_assert_int_eq(gemm, TP_GEMM_CBLAS);
+    ck_assert_int_eq(tp_placement_load_gemm(path, "two \"2\"", &gemm), TP_OK);
+    ck_assert_int_eq(gemm, TP_GEMM_CLBLAST);
+    ck_assert_int_eq(tp_placement_load_gemm(path, "three", &gemm), TP_OK);
+    ck_assert_int_eq(gemm, TP_GEMM_AUTO);
+    scratch_file(folder, "gemm.json", "{", 1);
+    expect_fail(TP_ERR_INPUT, "gemm.json", tp_placement_load_gemm(path, "one", &gemm));
+    scratch_free(folder);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *cases = tcase_create("placement");
+
+    tcase_add_test(cases, counts_cores);
+    tcase_add_test(cases, shares_cores);
+    tcase_add_test(cases, counts_who_shares_a_device);
+    tcase_add_test(cases, gemm_is_remembered_by_device);
+    return expect_run(cases);
+}
