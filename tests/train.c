@@ -24,10 +24,8 @@
 #include "train/generate.h"
 #include "train/trainer.h"
 
-                     enum {
-                         MAX_STEPS = 8,
-                         SKIPPED = 77
-                     };
+/* SKIPPED: exit status that says so. */
+enum { MAX_STEPS = 8, SKIPPED = 77 };
 
 /* ---- Places ---- */
 
