@@ -41,6 +41,7 @@ cat <<END
 == Next
 Train on a file of your own (any text; the longer, the better):
 
+    . scripts/mpi.sh     # once in a shell: more ranks than cores, and root, are fine
     mpirun -n 2 $terapipe train --num-layers 4 --hidden-size 128 --num-attention-heads 4 \\
         --vocab-size 256 --seq-length 64 --slices 4 --global-batch-size 12 --data-path YOUR_TEXT \\
         --train-iters 5000 --lr 1e-3 --min-lr 1e-4 --lr-warmup-iters 100 --save my-run
