@@ -88,31 +88,35 @@ static int border(const struct search *s, int unit)
 /* --- Times of all slices -------------------------------------------------------------------------
  */
 
-static enum tp_status layer_seconds(const struct tp_optimal_task *task, enum tp_direction direction,
-                                    int sequences, int start, int length, double *seconds)
+static double seconds_of(const struct tp_optimal_task *task, enum tp_direction direction, int b,
+                         int length, int start)
 {
-    const double time = task->n_layer * task->cost->layer(task->cost->self, task->device, direction,
-                                                          sequences, length, start);
-    if (!(time >= 0 && time < INFINITY))
-        return tp_fail(TP_ERR_INPUT,
-                       "%s of %d tokens of %d sequences after %d tokens takes %g s: expected a "
-                       "time of 0 or more",
-                       direction == TP_FORWARD ? "forward" : "backward", length, sequences, start,
-                       time);
-    *seconds = time;
-    return TP_OK;
+    return task->n_layer *
+           task->cost->layer(task->cost->self, task->device, direction, b, length, start);
+}
+
+static enum tp_status check_seconds(enum tp_direction direction, int b, int length, int start,
+                                    double seconds)
+{
+    if (seconds >= 0 && seconds < INFINITY)
+        return TP_OK;
+    return tp_fail(TP_ERR_INPUT,
+                   "%s of %d tokens of %d sequences after %d tokens takes %g s: expected a time of "
+                   "0 or more",
+                   direction == TP_FORWARD ? "forward" : "backward", length, b, start, seconds);
 }
 
 /* Times of all slices from border i. */
 static enum tp_status row_init(const struct search *s, struct table *table, int i)
 {
+    const bool paper = s->task->objective == TP_OBJECTIVE_PAPER; /* f alone, with b in it */
     const int start = border(s, i);
     for (int j = i + 1; j <= s->units; j++) {
-        const int length = border(s, j) - start, k = j - i - 1;
-        double f, b;
-        TP_TRY(layer_seconds(s->task, TP_FORWARD, table->sequences, start, length, &f));
-        TP_TRY(layer_seconds(s->task, TP_BACKWARD, table->sequences, start, length, &b));
-        const bool paper = s->task->objective == TP_OBJECTIVE_PAPER; /* f alone, with b in it */
+        const int sequences = table->sequences, length = border(s, j) - start, k = j - i - 1;
+        const double f = seconds_of(s->task, TP_FORWARD, sequences, length, start);
+        const double b = seconds_of(s->task, TP_BACKWARD, sequences, length, start);
+        TP_TRY(check_seconds(TP_FORWARD, sequences, length, start, f));
+        TP_TRY(check_seconds(TP_BACKWARD, sequences, length, start, b));
         struct block *block = &table->blocks[s->rows[i] + (size_t)(k / WIDTH)];
         block->f[k % WIDTH] = paper ? f + b : f;
         block->b[k % WIDTH] = paper ? 0 : b;
