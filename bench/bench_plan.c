@@ -9,10 +9,12 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/options.h"
 #include "plan/optimal.h"
+#include "plan/profile.h"
 #include "rounds.h"
 
 struct settings {
@@ -45,49 +47,28 @@ static const int lengths[] = {1,   8,   16,  32,   48,   64,   96,   128,   192,
                               384, 512, 768, 1024, 2048, 4096, 8192, 32768, 131072};
 enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]), MOST_SEQUENCES = 32, UNITS = 24 };
 
-/* base[b][row]: measured tables are uneven; these are as well. */
-struct profile {
-    double base[2][MOST_SEQUENCES + 1][N_LENGTHS];
-    double context[2][4];
-};
-
-static struct profile profile_make(void)
+/* Adds the rows of one direction. Measured tables are uneven; these are as well. */
+static enum tp_status add_rows(struct tp_layer_times *times, int direction)
 {
-    struct profile profile = {.context = {{4e-6, 1e-9, 2e-9, 6e-11}, {7e-6, 1e-9, 5e-9, 1.4e-10}}};
+    static const double context[2][4] = {{4e-6, 1e-9, 2e-9, 6e-11}, {7e-6, 1e-9, 5e-9, 1.4e-10}};
+    memcpy(times->context, context[direction], sizeof times->context);
+    for (int b = 1; b <= MOST_SEQUENCES; b++)
+        for (int i = 0; i < N_LENGTHS; i++) {
+            const double tokens = (double)b * lengths[i], ratio = direction == 0 ? 1 : 2.05;
+            const double uneven = 1 + 0.01 * sin(7.0 * i + 3.0 * b + 5.0 * direction);
+            const double filled = fmax(tokens, 40); /* a short slice does not fill the device */
+            const double seconds = 3e-5 + 1.2e-6 * filled + 3e-11 * tokens * fmin(lengths[i], 4096);
+            TP_TRY(tp_table_add(&times->base, "base", b, lengths[i], uneven * ratio * seconds));
+        }
+    return TP_OK;
+}
+
+static enum tp_status make_profile(struct tp_profile **profile)
+{
+    TP_TRY(tp_profile_new(1, profile));
     for (int direction = 0; direction < 2; direction++)
-        for (int b = 1; b <= MOST_SEQUENCES; b++)
-            for (int i = 0; i < N_LENGTHS; i++) {
-                const double tokens = (double)b * lengths[i], ratio = direction == 0 ? 1 : 2.05;
-                const double uneven = 1 + 0.01 * sin(7.0 * i + 3.0 * b + 5.0 * direction);
-                const double floor = fmax(tokens, 40); /* a short slice fills no device */
-                profile.base[direction][b][i] =
-                    uneven * ratio *
-                    (3e-5 + 1.2e-6 * floor + 3e-11 * tokens * fmin(lengths[i], 4096));
-            }
-    return profile;
-}
-
-static bool has_group(const void *self, int device, int b)
-{
-    (void)self, (void)device;
-    return b <= MOST_SEQUENCES;
-}
-
-/* Linear between the rows. */
-static double layer(const void *self, int device, enum tp_direction direction, int b, int s, int c)
-{
-    const struct profile *profile = self;
-    const double *base = profile->base[direction][b], *a = profile->context[direction];
-    int low = 0, high = N_LENGTHS - 1;
-    (void)device;
-    while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        *(lengths[middle] <= s ? &low : &high) = middle;
-    }
-    const double share = (double)(s - lengths[low]) / (lengths[high] - lengths[low]);
-    const double seconds = base[low] + share * (base[high] - base[low]);
-    const double tokens = (double)b * s;
-    return c == 0 ? seconds : seconds + a[0] + a[1] * tokens + a[2] * b * c + a[3] * tokens * c;
+        TP_TRY(add_rows(&(*profile)->devices[0].layer[direction], direction));
+    return TP_OK;
 }
 
 /* --- Checks --------------------------------------------------------------------------------------
@@ -100,8 +81,8 @@ struct outcome {
 static void add_slice(struct outcome *outcome, const struct tp_optimal_task *task, int b, int s,
                       int c)
 {
-    double f = task->n_layer * layer(task->cost->self, 0, TP_FORWARD, b, s, c);
-    double back = task->n_layer * layer(task->cost->self, 0, TP_BACKWARD, b, s, c);
+    double f = task->n_layer * task->cost->layer(task->cost->self, 0, TP_FORWARD, b, s, c);
+    double back = task->n_layer * task->cost->layer(task->cost->self, 0, TP_BACKWARD, b, s, c);
     if (task->objective == TP_OBJECTIVE_PAPER) {
         f += back;
         back = 0;
@@ -257,18 +238,16 @@ static struct tp_optimal_task task_of(const struct row *row, const struct tp_cos
                                     .objective = (enum tp_objective)objective};
 }
 
-static enum tp_status run(const struct settings *s, bool *right)
+static enum tp_status run(const struct settings *s, const struct tp_cost *cost, bool *right)
 {
     static struct row cases[] = {{.seq_len = 2048, .grain = 1, .n_stages = 96, .batch = 2, 2},
                                  {.seq_len = 2048, .grain = 8, .n_stages = 40, .batch = 32, 0.2},
                                  {.seq_len = 8192, .grain = 8, .n_stages = 40, .batch = 2, 0.2},
                                  {.seq_len = 131072, .grain = 128, .n_stages = 128, .batch = 1, 2}};
     enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
-    const struct profile profile = profile_make();
-    const struct tp_cost cost = {.self = &profile, .has_group = has_group, .layer = layer};
     for (int round = 1; round < s->rounds; round++) /* report() adds one */
         for (int i = 0; i < N_CASES; i++) {
-            const struct tp_optimal_task task = task_of(&cases[i], &cost, s->objective);
+            const struct tp_optimal_task task = task_of(&cases[i], cost, s->objective);
             struct tp_optimal optimal;
             TP_TRY(measure(&task, &cases[i].rounds, &optimal));
             tp_optimal_fini(&optimal);
@@ -278,7 +257,7 @@ static enum tp_status run(const struct settings *s, bool *right)
         "     T grain    K   B   seconds  fastest .. slowest  aim   passes  groups  slices  uniform"
         "  objective off  coarse off\n");
     for (int i = 0; i < N_CASES; i++) {
-        const struct tp_optimal_task task = task_of(&cases[i], &cost, s->objective);
+        const struct tp_optimal_task task = task_of(&cases[i], cost, s->objective);
         TP_TRY(report(&task, &cases[i], right));
     }
     return TP_OK;
@@ -288,6 +267,8 @@ int main(int argc, char **argv)
 {
     struct settings s = {0};
     struct tp_options options;
+    struct tp_profile *profile = NULL;
+    struct tp_cost cost;
     bool right = true;
 
     if (tp_options_parse(&options, rows, N_ROWS, &s, argc, argv) != TP_OK)
@@ -296,7 +277,12 @@ int main(int argc, char **argv)
         tp_options_help(rows, N_ROWS, stdout);
         return 0;
     }
-    enum tp_status status = run(&s, &right);
+    enum tp_status status = make_profile(&profile);
+    if (status == TP_OK) {
+        tp_profile_cost(profile, &cost);
+        status = run(&s, &cost, &right);
+    }
+    tp_profile_free(profile);
     tp_options_fini(&options);
     return status == TP_OK && right ? 0 : 1;
 }
