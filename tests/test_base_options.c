@@ -13,7 +13,7 @@ struct settings {
     int layers, steps, choice;
     uint64_t seed;
     double rate, open;
-    const char *path;
+    const char *path, *out;
     bool check;
     struct tp_option_list files;
 };
@@ -78,6 +78,7 @@ static const struct tp_option rows[] = {
      .offset = AT(files),
      .argument = "FILE",
      .help = "what"},
+    {.name = "o", .type = TP_OPTION_STRING, .offset = AT(out), .argument = "FILE", .help = "to"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -119,7 +120,7 @@ END_TEST
 START_TEST(every_type)
 {
     ck_assert_int_eq(parse("--layers 12 --steps=9 --colour blue --seed 18446744073709551615 "
-                           "--rate=.5 --open 1e300 --path a=b --check --files x y z one"),
+                           "--rate=.5 --open 1e300 --path a=b --check --files x y z one -o out"),
                      TP_OK);
     ck_assert_int_eq(settings.layers, 12);
     ck_assert_int_eq(settings.steps, 9);
@@ -130,6 +131,7 @@ START_TEST(every_type)
     ck_assert(settings.check);
     ck_assert_int_eq(settings.files.count, 4);
     ck_assert_str_eq(settings.files.at[3], "one");
+    ck_assert_str_eq(settings.out, "out");
     for (int i = 0; i < ROWS; i++)
         ck_assert(tp_options_given(&options, rows[i].name));
     ck_assert_int_eq(options.positional.count, 0);
@@ -161,6 +163,10 @@ START_TEST(the_last_one_counts)
     ck_assert_int_eq(settings.layers, 6);
     ck_assert_int_eq(settings.steps, 0);
     ck_assert_str_eq(settings.path, "");
+    tp_options_fini(&options);
+    ck_assert_int_eq(parse("-o one --check -otwo"), TP_OK);
+    ck_assert_str_eq(settings.out, "two");
+    ck_assert(settings.check);
     tp_options_fini(&options);
 }
 END_TEST
@@ -197,6 +203,10 @@ static const struct {
     {"--bogus=3", "--bogus: unknown option"},
     {"-x", "-x: unknown option"},
     {"-5", "-5: unknown option"},
+    {"--o x", "--o: unknown option"},
+    {"-o", "-o: a value is missing, expected FILE"},
+    {"-o --check", "-o: a value is missing"},
+    {"--files a -o", "-o: a value is missing"},
     {"--layers", "--layers: a value is missing, expected N"},
     {"--files", "--files: a value is missing, expected FILE"},
     {"--path --check", "--path: a value is missing"},

@@ -26,7 +26,7 @@ struct tp_option_list {
 };
 
 struct tp_option {
-    const char *name;  /* without the dashes */
+    const char *name;  /* without the dashes; if one letter: written -o FILE, text */
     const char *alias; /* second name, or NULL */
     enum tp_option_type type;
     size_t offset;       /* of the field in the settings struct */

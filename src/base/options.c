@@ -155,9 +155,15 @@ static enum tp_status read_value(const struct tp_option *row, const char *name, 
 /* ---- The command line ---- */
 
 /* Two of getopt's rows for each of ours: the name and the alias. getopt gives back FIRST_ROW + the
- * number of our row, which is above its own codes: 1 for an argument that is no option, '?', ':'.
- */
-enum { FIRST_ROW = 256 };
+ * number of our row, which is above its own codes: 1 for an argument that is no option, '?', ':',
+ * and the letter of an option that is one. */
+enum { FIRST_ROW = 256, MAX_LETTERS = 16 };
+
+/* Is the option written -o instead of --output? All of these have a value. */
+static bool is_letter(const struct tp_option *row)
+{
+    return row->name[1] == '\0';
+}
 
 static struct option *getopt_rows(const struct tp_option *rows, int n_rows)
 {
@@ -167,7 +173,8 @@ static struct option *getopt_rows(const struct tp_option *rows, int n_rows)
     for (int i = 0; all && i < n_rows; i++) {
         struct option row = {.name = rows[i].name, .val = FIRST_ROW + i};
         row.has_arg = rows[i].type == TP_OPTION_FLAG ? no_argument : required_argument;
-        all[n++] = row;
+        if (!is_letter(&rows[i]))
+            all[n++] = row;
         row.name = rows[i].alias;
         if (rows[i].alias)
             all[n++] = row;
@@ -175,12 +182,45 @@ static struct option *getopt_rows(const struct tp_option *rows, int n_rows)
     return all;
 }
 
-/* The row whose name or alias is written in "--name" or "--name=value", in full; else NULL. */
+/* What getopt calls the letters: arguments that are no options come in their place, and missing
+ * values are told from unknown options. */
+static void list_letters(const struct tp_option *rows, int n_rows,
+                         char letters[3 + 2 * MAX_LETTERS])
+{
+    int n = 0;
+
+    letters[n++] = '-';
+    letters[n++] = ':';
+    for (int i = 0; i < n_rows && n < 1 + 2 * MAX_LETTERS; i++) {
+        if (!is_letter(&rows[i]))
+            continue;
+        letters[n++] = rows[i].name[0];
+        letters[n++] = ':';
+    }
+    letters[n] = '\0';
+}
+
+static int number_of_letter(const struct tp_options *options, int letter)
+{
+    int number = 0;
+
+    while (!is_letter(&options->rows[number]) || options->rows[number].name[0] != letter)
+        number++;
+    return number;
+}
+
+/* The row whose name or alias is written in "--name" or "--name=value", in full, or as a letter;
+ * else NULL. */
 static const struct tp_option *find_written(const struct tp_options *options, const char *text)
 {
+    const bool letter = text[1] != '-';
     size_t length = strcspn(text + 2, "=");
 
     for (int i = 0; i < options->n_rows; i++) {
+        if (letter && is_letter(&options->rows[i]) && options->rows[i].name[0] == text[1])
+            return &options->rows[i];
+        if (letter || is_letter(&options->rows[i]))
+            continue;
         const char *names[] = {options->rows[i].name, options->rows[i].alias};
         for (int k = 0; k < 2; k++)
             if (names[k] && strlen(names[k]) == length && !strncmp(names[k], text + 2, length))
@@ -195,13 +235,17 @@ static bool looks_like_option(const char *text)
     return strncmp(text, "--", 2) == 0;
 }
 
+static bool begins_option(const struct tp_options *options, const char *text)
+{
+    return looks_like_option(text) ||
+           (text[0] == '-' && text[1] && find_written(options, text) != NULL);
+}
+
 /* Says what is wrong with an argument that is not accepted as it stands. */
 static enum tp_status complain(const struct tp_options *options, const char *text)
 {
     int length = (int)strcspn(text, "=");
 
-    if (!looks_like_option(text))
-        return tp_fail(TP_ERR_USAGE, "%s: unknown option", text);
     const struct tp_option *row = find_written(options, text);
     if (!row)
         return tp_fail(TP_ERR_USAGE, "%.*s: unknown option", length, text);
@@ -212,16 +256,17 @@ static enum tp_status complain(const struct tp_options *options, const char *tex
 }
 
 /* Adds the first value and the ones up to the next option. A list that is given again goes on. */
-static enum tp_status take_list(const struct tp_option *row, void *settings, int argc, char **argv)
+static enum tp_status take_list(const struct tp_options *options, const struct tp_option *row,
+                                int argc, char **argv)
 {
-    struct tp_option_list *list = field(row, settings);
+    struct tp_option_list *list = field(row, options->settings);
 
     if (!list->at)
         list->at = calloc((size_t)argc, sizeof *list->at);
     if (!list->at)
         return tp_fail(TP_ERR_MEMORY, "no memory for the values of --%s", row->name);
     list->at[list->count++] = optarg;
-    while (optind < argc && !looks_like_option(argv[optind]))
+    while (optind < argc && !begins_option(options, argv[optind]))
         list->at[list->count++] = argv[optind++];
     return TP_OK;
 }
@@ -235,7 +280,8 @@ static enum tp_status take_option(struct tp_options *options, int number, int at
 
     if (find_written(options, text) != row) /* an abbreviation */
         return complain(options, text);
-    if (row->type != TP_OPTION_FLAG && optarg == argv[at + 1] && looks_like_option(optarg))
+    if (row->type != TP_OPTION_FLAG && at + 1 < argc && optarg == argv[at + 1] &&
+        looks_like_option(optarg))
         return complain(options, text);
     options->given[number] = true;
 
@@ -244,8 +290,12 @@ static enum tp_status take_option(struct tp_options *options, int number, int at
         return TP_OK;
     }
     if (row->type == TP_OPTION_LIST)
-        return take_list(row, options->settings, argc, argv);
+        return take_list(options, row, argc, argv);
 
+    if (is_letter(row)) {
+        *(const char **)field(row, options->settings) = optarg;
+        return TP_OK;
+    }
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + 2, "="), text + 2);
     return read_value(row, name, optarg, options->settings);
@@ -255,17 +305,22 @@ static enum tp_status take_option(struct tp_options *options, int number, int at
 static enum tp_status take_all(struct tp_options *options, const struct option *rows, int argc,
                                char **argv)
 {
+    char letters[3 + 2 * MAX_LETTERS];
+
+    list_letters(options->rows, options->n_rows, letters);
     opterr = 0;
     optind = 0; /* start again, also inside getopt */
     for (;;) {
         int at = optind > 0 ? optind : 1;
-        int code = getopt_long(argc, argv, "-:", rows, NULL);
+        int code = getopt_long(argc, argv, letters, rows, NULL);
         if (code == -1)
             break;
         if (code == '?' || code == ':')
             return complain(options, argv[at]);
         if (code == 1)
             options->positional.at[options->positional.count++] = optarg;
+        else if (code < FIRST_ROW)
+            TP_TRY(take_option(options, number_of_letter(options, code), at, argc, argv));
         else
             TP_TRY(take_option(options, code - FIRST_ROW, at, argc, argv));
     }
@@ -357,9 +412,9 @@ static int usage(const struct tp_option *row, char *out, size_t size)
 {
     const char *argument = row->argument ? row->argument : "";
 
-    return snprintf(out, size, "--%s%s%s%s%s%s", row->name, row->alias ? ", --" : "",
-                    row->alias ? row->alias : "", *argument ? " " : "", argument,
-                    row->type == TP_OPTION_LIST ? "..." : "");
+    return snprintf(out, size, "%s%s%s%s%s%s%s", is_letter(row) ? "-" : "--", row->name,
+                    row->alias ? ", --" : "", row->alias ? row->alias : "", *argument ? " " : "",
+                    argument, row->type == TP_OPTION_LIST ? "..." : "");
 }
 
 void tp_options_help(const struct tp_option *rows, int n_rows, FILE *out)
