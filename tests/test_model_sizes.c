@@ -53,6 +53,7 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_LAYER_VALUE, 3 * 2 * 32 * 16, true},
         {TP_REGION_LAYER_KEY_GRADIENT, 2 * 2 * 32 * 16, true},
         {TP_REGION_LAYER_VALUE_GRADIENT, 2 * 2 * 32 * 16, true},
+        {TP_REGION_CELL_INPUT, 0, false},
         {TP_REGION_OUTPUT, 96 * 20, false},
         {TP_REGION_BACKWARD, 4 * 26 * 20, false},
         {TP_REGION_NORMED, 26 * 20, false},
@@ -254,11 +255,49 @@ START_TEST(what_does_not_fit_is_the_largest_size)
 }
 END_TEST
 
+/* Op ranks share heads, inner width and vocabulary; the largest part counts. */
+START_TEST(op_ranks_have_parts)
+{
+    struct tp_stage_shape shape = shape_of(0, 4, true);
+    const size_t whole = tp_stage_parameters(&shape), bytes = tp_stage_bytes(&shape, &plain);
+    const size_t matrices = 4 * (4 * 20 * 20 + 2 * 20 * 70 + 3 * 20 + 70) + 61 * 20;
+
+    shape.op = 1;
+    ck_assert_uint_eq(tp_stage_parameters(&shape), whole);
+    ck_assert_uint_eq(tp_stage_bytes(&shape, &plain), bytes);
+    shape.op = 2;
+    ck_assert_uint_eq(tp_stage_parameters(&shape), whole - matrices / 2);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_INPUT, &shape), 96 * 20);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_HIDDEN, &shape), 96 * 35);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_KEY, &shape), 3 * 32 * 16);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LOGITS, &shape), 26 * 61 / 2);
+    ck_assert_uint_lt(tp_stage_bytes(&shape, &plain), bytes);
+}
+END_TEST
+
+/* With recompute only the stage's input lives on, and keys and values. */
+START_TEST(recompute_keeps_inputs_alone)
+{
+    struct tp_stage_shape shape = shape_of(1, 2, true);
+    const size_t bytes = tp_stage_bytes(&shape, &plain);
+    const size_t row = 4 * 20 + 2 * 2 + 2 + 70; /* a layer's */
+
+    shape.recompute = true;
+    ck_assert_uint_eq(tp_region_count(TP_REGION_CELL_INPUT, &shape), 96 * 20);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_HIDDEN, &shape), 26 * 70);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_KEY, &shape), 3 * 2 * 32 * 16);
+    ck_assert_uint_eq(tp_stage_bytes(&shape, &plain),
+                      bytes - 4 * (2 * (96 - 26) * row) + 4 * 96 * 20);
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("sizes");
 
     tcase_add_test(cases, regions_are_as_documented);
+    tcase_add_test(cases, op_ranks_have_parts);
+    tcase_add_test(cases, recompute_keeps_inputs_alone);
     tcase_add_test(cases, stages_have_what_they_need);
     tcase_add_test(cases, evaluation_has_no_backward_memory);
     tcase_add_test(cases, the_whole_is_the_sum);

@@ -22,6 +22,9 @@ struct tp_stage_shape {
     size_t unit_rows; /* tokens of the largest unit */
     int slots;        /* message slots per direction */
     bool train;       /* with gradients, moments and backward memory */
+    bool recompute;   /* of activations only the stage's input lives on until the backward */
+    int op;           /* ranks that share the stage, each with a part of every layer's heads and
+                         inner width and of the vocabulary; 0 or 1: none do */
 };
 
 /* Regions of memory besides parameters. Names say what a row of the region is; TP_REGION_LAYER_*
@@ -40,6 +43,8 @@ enum tp_region {
     TP_REGION_LAYER_VALUE,
     TP_REGION_LAYER_KEY_GRADIENT, /* [group, H, T, D'] */
     TP_REGION_LAYER_VALUE_GRADIENT,
+    TP_REGION_CELL_INPUT,      /* [rows, C] residual stream entering the stage, when the layers' own
+                                  have only unit_rows since they are recomputed */
     TP_REGION_OUTPUT,          /* [rows, C] on the last stage; else [slots, unit_rows, C] to send */
     TP_REGION_BACKWARD,        /* [slots, unit_rows, C] gradient of the residual stream: received,
                                   changed in place, sent */
@@ -72,10 +77,10 @@ bool tp_region_is_per_layer(enum tp_region region);
  * size_t holds, as in all functions here. Local. */
 size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape);
 
-/* Bytes of a whole stage: regions, weights, gradients and moments. Local. */
+/* Bytes of a rank of a stage: regions, weights, gradients and moments. Local. */
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint);
 
-/* Parameters that a stage holds, tied ones on both of their stages. Local. */
+/* Parameters that a rank of a stage holds, tied ones on both of their stages. Local. */
 size_t tp_stage_parameters(const struct tp_stage_shape *shape);
 
 /* Head width as it is stored in key and value caches: D rounded up to the vector of 16. Local. */

@@ -21,17 +21,20 @@ static size_t plus(size_t a, size_t b)
 
 /* When a stage has a region; all that are set have to hold. */
 enum {
-    LAYER = 1,     /* once per layer */
-    TRAINING = 2,  /* in training only */
-    FIRST = 4,     /* on the first stage */
-    LAST = 8,      /* on the last stage */
-    NOT_BOTH = 16, /* not where one stage is first and last */
-    EITHER = 32    /* on the first or the last stage */
+    LAYER = 1,       /* once per layer */
+    TRAINING = 2,    /* in training only */
+    FIRST = 4,       /* on the first stage */
+    LAST = 8,        /* on the last stage */
+    NOT_BOTH = 16,   /* not where one stage is first and last */
+    EITHER = 32,     /* on the first or the last stage */
+    RECOMPUTED = 64, /* when layers are recomputed */
+    SPLIT = 128      /* of op ranks each has a part */
 };
 
 /* How many rows it has. */
 enum rows {
     LIVE_ROWS,       /* tokens with live activations */
+    LAYER_ROWS,      /* the same, or those of the largest unit when layers are recomputed */
     UNIT_ROWS,       /* tokens of the largest unit */
     MESSAGE_ROWS,    /* those times message slots */
     OUTPUT_ROWS,     /* live rows on the last stage, else message rows */
@@ -52,37 +55,39 @@ static const struct {
     enum rows rows;
     enum columns columns;
 } regions[TP_REGION_COUNT] = {
-    [TP_REGION_LAYER_INPUT] = {"layer input", LAYER, LIVE_ROWS, WIDTH},
-    [TP_REGION_LAYER_MIDDLE] = {"layer middle", LAYER, LIVE_ROWS, WIDTH},
-    [TP_REGION_LAYER_NORM_1] = {"layer norm 1", LAYER, LIVE_ROWS, TWO},
-    [TP_REGION_LAYER_NORM_2] = {"layer norm 2", LAYER, LIVE_ROWS, TWO},
-    [TP_REGION_LAYER_QUERY] = {"layer query", LAYER, LIVE_ROWS, WIDTH},
-    [TP_REGION_LAYER_ATTENTION] = {"layer attention", LAYER, LIVE_ROWS, WIDTH},
-    [TP_REGION_LAYER_LSE] = {"layer lse", LAYER, LIVE_ROWS, HEADS},
-    [TP_REGION_LAYER_HIDDEN] = {"layer hidden", LAYER, LIVE_ROWS, INNER},
-    [TP_REGION_LAYER_KEY] = {"layer key", LAYER, CACHED_KEYS, HEAD_STRIDE},
-    [TP_REGION_LAYER_VALUE] = {"layer value", LAYER, CACHED_KEYS, HEAD_STRIDE},
-    [TP_REGION_LAYER_KEY_GRADIENT] = {"layer key gradient", LAYER | TRAINING, GRADIENT_KEYS,
+    [TP_REGION_LAYER_INPUT] = {"layer input", LAYER, LAYER_ROWS, WIDTH},
+    [TP_REGION_LAYER_MIDDLE] = {"layer middle", LAYER, LAYER_ROWS, WIDTH},
+    [TP_REGION_LAYER_NORM_1] = {"layer norm 1", LAYER, LAYER_ROWS, TWO},
+    [TP_REGION_LAYER_NORM_2] = {"layer norm 2", LAYER, LAYER_ROWS, TWO},
+    [TP_REGION_LAYER_QUERY] = {"layer query", LAYER | SPLIT, LAYER_ROWS, WIDTH},
+    [TP_REGION_LAYER_ATTENTION] = {"layer attention", LAYER | SPLIT, LAYER_ROWS, WIDTH},
+    [TP_REGION_LAYER_LSE] = {"layer lse", LAYER | SPLIT, LAYER_ROWS, HEADS},
+    [TP_REGION_LAYER_HIDDEN] = {"layer hidden", LAYER | SPLIT, LAYER_ROWS, INNER},
+    [TP_REGION_LAYER_KEY] = {"layer key", LAYER | SPLIT, CACHED_KEYS, HEAD_STRIDE},
+    [TP_REGION_LAYER_VALUE] = {"layer value", LAYER | SPLIT, CACHED_KEYS, HEAD_STRIDE},
+    [TP_REGION_LAYER_KEY_GRADIENT] = {"layer key gradient", LAYER | TRAINING | SPLIT, GRADIENT_KEYS,
                                       HEAD_STRIDE},
-    [TP_REGION_LAYER_VALUE_GRADIENT] = {"layer value gradient", LAYER | TRAINING, GRADIENT_KEYS,
-                                        HEAD_STRIDE},
+    [TP_REGION_LAYER_VALUE_GRADIENT] = {"layer value gradient", LAYER | TRAINING | SPLIT,
+                                        GRADIENT_KEYS, HEAD_STRIDE},
+    [TP_REGION_CELL_INPUT] = {"cell input", RECOMPUTED, LIVE_ROWS, WIDTH},
     [TP_REGION_OUTPUT] = {"output", 0, OUTPUT_ROWS, WIDTH},
     [TP_REGION_BACKWARD] = {"backward", TRAINING, MESSAGE_ROWS, WIDTH},
     [TP_REGION_NORMED] = {"normed", 0, UNIT_ROWS, WIDTH},
     [TP_REGION_NORMED_GRADIENT] = {"normed gradient", TRAINING, UNIT_ROWS, WIDTH},
-    [TP_REGION_QKV] = {"qkv", 0, UNIT_ROWS, WIDTH_3},
-    [TP_REGION_ATTENTION_GRADIENT] = {"attention gradient", TRAINING, UNIT_ROWS, WIDTH},
-    [TP_REGION_QUERY_GRADIENT] = {"query gradient", TRAINING, UNIT_ROWS, WIDTH},
-    [TP_REGION_GELU] = {"gelu", 0, UNIT_ROWS, INNER},
-    [TP_REGION_GELU_GRADIENT] = {"gelu gradient", TRAINING, UNIT_ROWS, INNER},
+    [TP_REGION_QKV] = {"qkv", SPLIT, UNIT_ROWS, WIDTH_3},
+    [TP_REGION_ATTENTION_GRADIENT] = {"attention gradient", TRAINING | SPLIT, UNIT_ROWS, WIDTH},
+    [TP_REGION_QUERY_GRADIENT] = {"query gradient", TRAINING | SPLIT, UNIT_ROWS, WIDTH},
+    [TP_REGION_GELU] = {"gelu", SPLIT, UNIT_ROWS, INNER},
+    [TP_REGION_GELU_GRADIENT] = {"gelu gradient", TRAINING | SPLIT, UNIT_ROWS, INNER},
     [TP_REGION_INPUT_TOKENS] = {"input tokens", FIRST, BATCH_TOKENS, ONE},
     [TP_REGION_TARGET_TOKENS] = {"target tokens", LAST, BATCH_TOKENS, ONE},
     [TP_REGION_FINAL_NORM] = {"final norm", LAST, LIVE_ROWS, TWO},
     [TP_REGION_FINAL_GRADIENT] = {"final gradient", LAST | TRAINING, LIVE_ROWS, WIDTH},
-    [TP_REGION_LOGITS] = {"logits", LAST, HEAD_ROWS, VOCABULARY},
+    [TP_REGION_LOGITS] = {"logits", LAST | SPLIT, HEAD_ROWS, VOCABULARY},
     [TP_REGION_LOSS] = {"loss", LAST, BATCH_TOKENS, ONE},
-    [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING, VOCABULARY_ROWS, WIDTH},
-    [TP_REGION_TIED] = {"tied", EITHER | NOT_BOTH | TRAINING, VOCABULARY_ROWS, WIDTH},
+    [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING | SPLIT, VOCABULARY_ROWS,
+                                 WIDTH},
+    [TP_REGION_TIED] = {"tied", EITHER | NOT_BOTH | TRAINING | SPLIT, VOCABULARY_ROWS, WIDTH},
     [TP_REGION_SUMS] = {"sums", TRAINING, SUM_ROWS, ONE},
 };
 
@@ -103,7 +108,30 @@ static bool exists(unsigned when, const struct tp_stage_shape *shape)
 
     return (!(when & TRAINING) || shape->train) && (!(when & FIRST) || first) &&
            (!(when & LAST) || last) && (!(when & NOT_BOTH) || !(first && last)) &&
-           (!(when & EITHER) || first || last);
+           (!(when & EITHER) || first || last) && (!(when & RECOMPUTED) || shape->recompute);
+}
+
+/* ---- Parts of op ranks ---- */
+
+/* The largest part of that many elements. */
+static size_t part(size_t count, const struct tp_stage_shape *shape)
+{
+    const size_t op = shape->op > 1 ? (size_t)shape->op : 1;
+
+    return count / op + (count % op != 0);
+}
+
+/* Elements of a tensor that one of the op ranks holds: a part of the matrices, of the biases before
+ * the heads and before GELU, and of the vocabulary; all the rest whole. */
+static size_t held_count(const struct tp_parameter *parameter, int tensor,
+                         const struct tp_stage_shape *shape)
+{
+    const bool layer = parameter->place == TP_PLACE_LAYER;
+    const bool split =
+        parameter->tied ||
+        (layer && (parameter->ndim == 2 || tensor == TP_ATTN_BIAS || tensor == TP_FC_BIAS));
+
+    return split ? part(parameter->count, shape) : parameter->count;
 }
 
 /* ---- Parameters of a stage ---- */
@@ -122,13 +150,13 @@ static size_t sum_parameters(const struct tp_stage_shape *shape,
 
     for (int tensor = 0; tensor < TP_LAYER_TENSORS; tensor++) {
         tp_parameter_describe(model, tp_parameter_of_layer(0, tensor), &parameter);
-        layer = plus(layer, number(parameter.count, context));
+        layer = plus(layer, number(held_count(&parameter, tensor, shape), context));
     }
     size_t sum = times(layer, (size_t)shape->layers.n_layer);
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
         tp_parameter_describe(model, outside[i], &parameter);
         if (tp_parameter_on_stage(&parameter, model, &shape->layers))
-            sum = plus(sum, number(parameter.count, context));
+            sum = plus(sum, number(held_count(&parameter, -1, shape), context));
     }
     return sum;
 }
@@ -154,6 +182,8 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
     switch (rows) {
     case LIVE_ROWS:
         return shape->rows;
+    case LAYER_ROWS:
+        return shape->recompute ? shape->unit_rows : shape->rows;
     case UNIT_ROWS:
         return shape->unit_rows;
     case MESSAGE_ROWS:
@@ -203,8 +233,9 @@ size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape
 {
     if (!exists(regions[region].when, shape))
         return 0;
-    return times(row_count(regions[region].rows, shape),
-                 column_count(regions[region].columns, &shape->model));
+    size_t count = times(row_count(regions[region].rows, shape),
+                         column_count(regions[region].columns, &shape->model));
+    return regions[region].when & SPLIT ? part(count, shape) : count;
 }
 
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint)

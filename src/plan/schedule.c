@@ -137,6 +137,8 @@ void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units
         .seq_len = plan->seq_len,
         .slots = n_units < TP_SCHEDULE_SLOTS ? n_units : TP_SCHEDULE_SLOTS,
         .train = plan->schedule != TP_SCHEDULE_FORWARD,
+        .recompute = plan->recompute,
+        .op = plan->op,
     };
     for (int i = 0; i < n_units; i++) {
         size_t rows = tp_unit_rows(&units[i]);

@@ -272,8 +272,7 @@ static void finish_stage(struct replay *replay, int k, const struct tp_stage_sha
     struct tp_simulation *result = replay->result;
     const int device = tp_cost_device_of(cost, k * replay->plan->op);
     const size_t element = (size_t)cost->devices[device].footprint.element_bytes;
-    const size_t op = (size_t)replay->plan->op;
-    const size_t parameters = (tp_stage_parameters(shape) + op - 1) / op;
+    const size_t parameters = tp_stage_parameters(shape);
     double exchange = 0, update = cost->update_seconds_per_parameter * (double)parameters;
 
     if (replay->plan->data > 1)
