@@ -4,6 +4,7 @@
 #ifndef TP_BASE_TRACE_H
 #define TP_BASE_TRACE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -29,6 +30,9 @@ struct tp_trace_event {
     int64_t flow; /* the same number on a send and on its receive draws an arrow; -1: none */
 };
 void tp_trace_add(struct tp_trace *trace, const struct tp_trace_event *event);
+
+/* The events, in the order in which they were added; valid until the next one. Local. */
+const struct tp_trace_event *tp_trace_events(const struct tp_trace *trace, size_t *count);
 
 /* Writes the file by rename. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_trace_save(const struct tp_trace *trace, const char *path);

@@ -51,6 +51,10 @@ struct tp_simulation;
 /* Layers over K stages, as equal as can be, the first L mod K stages one more. out[K]. Local. */
 void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out);
 
+/* A plan with those facts and room of its own for stages, flights and groups, which are empty yet.
+ * Local. TP_ERR_MEMORY. */
+enum tp_status tp_plan_new(const struct tp_plan *facts, int n_groups, struct tp_plan **plan);
+
 /* The plan without a planner: groups of group_size sequences (0: min(B, ceil(B/K))), the last group
  * is the remainder, all cut alike, in one flight. slices NULL: min(4, T/8) uniform ones, at least
  * one, and one where sequences stay whole. Local. TP_ERR_USAGE when K > L, or more than one slice

@@ -55,6 +55,12 @@ void tp_trace_add(struct tp_trace *trace, const struct tp_trace_event *event)
     trace->events[trace->count++] = *event;
 }
 
+const struct tp_trace_event *tp_trace_events(const struct tp_trace *trace, size_t *count)
+{
+    *count = trace->count;
+    return trace->events;
+}
+
 /* ---- Writing ----
  *
  * Viewers draw the slices of one thread nested or not at all. Messages of one rank overlap, so a

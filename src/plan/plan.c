@@ -40,9 +40,7 @@ void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out)
     }
 }
 
-/* A plan with those facts and room of its own for stages, flights and groups, which are empty yet.
- */
-static enum tp_status plan_new(const struct tp_plan *facts, int n_groups, struct tp_plan **out)
+enum tp_status tp_plan_new(const struct tp_plan *facts, int n_groups, struct tp_plan **out)
 {
     struct tp_plan *plan = malloc(sizeof *plan);
     if (plan == NULL)
@@ -126,7 +124,7 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
         .n_flights = 1,
     };
     struct tp_plan *plan = NULL;
-    enum tp_status status = plan_new(&facts, (batch - 1) / group_size + 1, &plan);
+    enum tp_status status = tp_plan_new(&facts, (batch - 1) / group_size + 1, &plan);
     if (status != TP_OK)
         goto fini_cut;
     plan->flights[0] = plan->n_groups;
@@ -167,7 +165,7 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
     facts.batch = batch;
     facts.schedule = schedule;
     count_groups(plan, batch, &n_groups, &facts.n_flights);
-    TP_TRY(plan_new(&facts, n_groups, &shrunk));
+    TP_TRY(tp_plan_new(&facts, n_groups, &shrunk));
     memcpy(shrunk->stages, plan->stages, (size_t)plan->n_stages * sizeof *plan->stages);
 
     for (int f = 0, left = n_groups; f < shrunk->n_flights; left -= shrunk->flights[f++])
@@ -341,7 +339,7 @@ static enum tp_status read_plan(const struct tp_json *root, struct tp_plan **out
     TP_TRY(tp_json_array(&groups, &n_groups));
     if (flights.value != NULL)
         TP_TRY(tp_json_array(&flights, &facts.n_flights));
-    TP_TRY(plan_new(&facts, n_groups, &plan));
+    TP_TRY(tp_plan_new(&facts, n_groups, &plan));
     plan->flights[0] = n_groups;
     enum tp_status status = read_stages(&stages, plan);
     if (status == TP_OK)
