@@ -9,8 +9,9 @@
 #include <check.h>
 #include <jansson.h>
 
-#include "capture.h"
+#include "expect.h"
 #include "plan/plan.h"
+#include "plan/simulate.h"
 
 static const struct tp_model model = {.n_layer = 7,
                                       .n_embd = 32,
@@ -173,6 +174,180 @@ START_TEST(save_writes_what_others_read)
 }
 END_TEST
 
+/* ---- Loading ---- */
+
+#define MODEL                                                                                      \
+    "\"model\": {\"n_layer\": 3, \"n_embd\": 32, \"n_head\": 4, \"n_inner\": 128, "                \
+    "\"vocab_size\": 97, \"n_positions\": 64}"
+#define HEAD "{\"format\": \"terapipe-plan\", \"version\": 1, " MODEL ", "
+#define SIZES(seq_len, batch, pipe, op)                                                            \
+    "\"seq_len\": " seq_len ", \"batch\": " batch ", \"data\": 2, \"pipe\": " pipe ", \"op\": " op \
+    ", "
+#define SCHEDULE(name) "\"schedule\": " name ", "
+#define STAGES                                                                                     \
+    "\"stages\": [{\"first_layer\": 0, \"n_layer\": 2}, {\"first_layer\": 2, \"n_layer\": 1}], "
+#define GROUPS                                                                                     \
+    "\"groups\": [{\"sequences\": 2, \"slices\": [20, 28]}, {\"sequences\": 1, \"slices\": "       \
+    "[48]}, "                                                                                      \
+    "{\"sequences\": 2, \"slices\": [48]}]"
+#define SOUND HEAD SIZES("48", "5", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS
+
+/* Loads a plan from a file with that text. */
+static enum tp_status load(const char *text, struct tp_plan **plan)
+{
+    char *folder = scratch_new();
+    const char *path = scratch_file(folder, "plan.json", text, strlen(text));
+    enum tp_status status = tp_plan_load(path, plan);
+
+    scratch_free(folder);
+    return status;
+}
+
+START_TEST(load_reads_what_was_said)
+{
+    struct tp_plan *plan = NULL;
+
+    ck_assert_int_eq(load(SOUND ", \"recompute\": true, \"flights\": [2, 1], \"more\": {}}", &plan),
+                     TP_OK);
+    ck_assert_int_eq(plan->model.n_layer, 3);
+    ck_assert_int_eq(plan->model.vocab_size, 97);
+    ck_assert_int_eq(tp_model_check(&plan->model, "plan"), TP_OK);
+    ck_assert_int_eq(plan->seq_len, 48);
+    ck_assert_int_eq(plan->batch, 5);
+    ck_assert_int_eq(plan->data, 2);
+    ck_assert_int_eq(plan->pipe, 2);
+    ck_assert_int_eq(plan->op, 2);
+    ck_assert_int_eq(plan->schedule, TP_SCHEDULE_SEQ1F1B);
+    ck_assert(plan->recompute);
+    ck_assert_int_eq(plan->n_stages, 2);
+    ck_assert_int_eq(plan->stages[1].first_layer, 2);
+    ck_assert_int_eq(plan->n_groups, 3);
+    ck_assert_int_eq(plan->groups[0].sequences, 2);
+    ck_assert_int_eq(plan->groups[0].slices.count, 2);
+    ck_assert_int_eq(plan->groups[0].slices.lengths[1], 28);
+    ck_assert_int_eq(plan->n_flights, 2);
+    ck_assert_int_eq(plan->flights[1], 1);
+    tp_plan_free(plan);
+
+    ck_assert_int_eq(load(SOUND "}", &plan), TP_OK);
+    ck_assert(!plan->recompute);
+    ck_assert_int_eq(plan->n_flights, 1);
+    ck_assert_int_eq(plan->flights[0], 3);
+    tp_plan_free(plan);
+}
+END_TEST
+
+START_TEST(saving_and_loading_changes_nothing)
+{
+    struct tp_stage_simulation stages[2] = {{.peak_bytes = 123456789012}, {.peak_bytes = 5}};
+    const struct tp_simulation predicted = {
+        .step_seconds = 1.0 / 3, .bubble = 2.0 / 7, .n_stages = 2, .stages = stages};
+    char *folder = scratch_new();
+    const char *path = scratch_path(folder, "saved.json");
+    struct tp_plan *plan = NULL, *again = NULL;
+    json_error_t error;
+
+    ck_assert_int_eq(load(SOUND ", \"recompute\": true, \"flights\": [1, 2]}", &plan), TP_OK);
+    ck_assert_int_eq(tp_plan_save(plan, &predicted, path), TP_OK);
+    json_t *first = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_ptr_nonnull(first);
+    ck_assert_int_eq(tp_plan_load(path, &again), TP_OK);
+    ck_assert_int_eq(tp_plan_save(again, &predicted, path), TP_OK);
+    json_t *second = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    ck_assert(json_equal(first, second));
+
+    const json_t *section = json_object_get(first, "predicted");
+    ck_assert_double_eq(json_number_value(json_object_get(section, "step_seconds")), 1.0 / 3);
+    ck_assert_double_eq(json_number_value(json_object_get(section, "bubble")), 2.0 / 7);
+    const json_t *bytes = json_object_get(section, "stage_peak_bytes");
+    ck_assert_uint_eq(json_array_size(bytes), 2);
+    ck_assert_int_eq(json_integer_value(json_array_get(bytes, 0)), 123456789012);
+    json_decref(first);
+    json_decref(second);
+    tp_plan_free(plan);
+    tp_plan_free(again);
+    scratch_free(folder);
+}
+END_TEST
+
+START_TEST(load_refuses_by_key)
+{
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"", "plan.json: line 1"},
+        {"[[[[", "plan.json: line 1"},
+        {"{\"format\": \"terapipe-profile\", \"version\": 1}", "format is \"terapipe-profile\""},
+        {"{\"format\": \"terapipe-plan\", \"version\": 3}", "version is 3"},
+        {"{\"format\": \"terapipe-plan\", \"version\": 1}", "model is missing"},
+        {HEAD "\"x\": 1}", "seq_len is missing"},
+        {HEAD SIZES("65", "5", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "seq_len is 65, expected 1 to 64"},
+        {HEAD SIZES("48", "0", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "batch is 0, expected 1"},
+        {HEAD SIZES("48", "5", "4", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "pipe is 4, expected 1 to 3"},
+        {HEAD SIZES("48", "5", "3", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "stages: 2 of them, expected 3"},
+        {HEAD SIZES("48", "5", "2", "3") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "op is 3, expected a divisor of n_head, 4"},
+        {HEAD SIZES("48", "5", "2", "2") SCHEDULE("\"fastest\"") STAGES GROUPS "}",
+         "schedule is \"fastest\", expected gpipe"},
+        {HEAD SIZES("48", "5", "2", "2") SCHEDULE("\"1f1b\"") STAGES GROUPS "}",
+         "groups[0].slices has 2 slices, expected 1 under schedule 1f1b"},
+        {HEAD SIZES("48", "6", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "groups have 5 sequences, expected batch, 6"},
+        {HEAD SIZES("48", "4", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "groups have more sequences than batch, 4"},
+        {HEAD SIZES("49", "5", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "groups[0].slices adds up to 48, expected seq_len, 49"},
+        {HEAD SIZES("47", "5", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES GROUPS "}",
+         "groups[0].slices adds up to more than seq_len, 47"},
+        {HEAD SIZES("48", "5", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES "\"groups\": []}",
+         "groups is not an array with something in it"},
+        {HEAD SIZES("48", "1", "2", "2") SCHEDULE("\"seq1f1b\"") STAGES
+         "\"groups\": [{\"sequences\": 1, \"slices\": [48, 0]}]}",
+         "groups[0].slices[1] is 0, expected 1"},
+        {HEAD SIZES("48", "1", "1", "2") SCHEDULE(
+             "\"seq1f1b\"") "\"stages\": [{\"first_layer\": 0, \"n_layer\": 2}], " GROUPS "}",
+         "stages: they have 2 layers, expected the model's 3"},
+        {HEAD SIZES("48", "1", "2", "2")
+             SCHEDULE("\"seq1f1b\"") "\"stages\": [{\"first_layer\": 0, \"n_layer\": 2}, "
+                                     "{\"first_layer\": 1, "
+                                     "\"n_layer\": 2}], " GROUPS "}",
+         "stages[1].first_layer is 1, expected 2"},
+        {SOUND ", \"flights\": [2, 2]}", "flights adds up to more than the number of groups, 3"},
+        {SOUND ", \"flights\": [2]}", "flights adds up to 2, expected the number of groups, 3"},
+        {SOUND ", \"recompute\": 1}", "recompute is not true or false"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tp_plan *plan = NULL;
+        expect_fail(TP_ERR_INPUT, cases[i].part, load(cases[i].text, &plan));
+        ck_assert_ptr_null(plan);
+    }
+}
+END_TEST
+
+START_TEST(shrink_keeps_whole_flights_first)
+{
+    struct tp_plan *plan = NULL, *shrunk = NULL;
+
+    ck_assert_int_eq(load(SOUND ", \"flights\": [1, 2]}", &plan), TP_OK); /* 2 | 1 2 sequences */
+    const struct {
+        int batch, n_flights, flights[2];
+    } cases[] = {{1, 1, {1}}, {2, 1, {1}}, {3, 2, {1, 1}}, {4, 2, {1, 2}}, {5, 2, {1, 2}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ck_assert_int_eq(tp_plan_shrink(plan, cases[i].batch, plan->schedule, &shrunk), TP_OK);
+        ck_assert_int_eq(shrunk->n_flights, cases[i].n_flights);
+        for (int f = 0; f < shrunk->n_flights; f++)
+            ck_assert_int_eq(shrunk->flights[f], cases[i].flights[f]);
+        tp_plan_free(shrunk);
+    }
+    tp_plan_free(plan);
+}
+END_TEST
+
 START_TEST(save_to_nowhere_fails_by_name)
 {
     struct tp_plan *plan = plan_of(64, 1, 1, TP_SCHEDULE_GPIPE, 0);
@@ -195,6 +370,10 @@ int main(void)
     tcase_add_test(tests, default_refuses_by_name);
     tcase_add_test(tests, shrink_drops_sequences_from_the_end);
     tcase_add_test(tests, save_writes_what_others_read);
+    tcase_add_test(tests, load_reads_what_was_said);
+    tcase_add_test(tests, saving_and_loading_changes_nothing);
+    tcase_add_test(tests, load_refuses_by_key);
+    tcase_add_test(tests, shrink_keeps_whole_flights_first);
     tcase_add_test(tests, save_to_nowhere_fails_by_name);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

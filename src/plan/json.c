@@ -81,6 +81,9 @@ enum tp_status tp_json_int(const struct tp_json *json, int least, int most, int 
     if (!json_is_integer(json->value))
         return fail(json, "an integer");
     json_int_t number = json_integer_value(json->value);
+    if (number != least && least == most)
+        return tp_fail(TP_ERR_INPUT, "%s: %s is %lld, expected %d", json->path, json->key,
+                       (long long)number, least);
     if (number < least || number > most)
         return tp_fail(TP_ERR_INPUT, "%s: %s is %lld, expected %d to %d", json->path, json->key,
                        (long long)number, least, most);
