@@ -308,6 +308,23 @@ START_TEST(deep_and_large_files_are_refused)
 }
 END_TEST
 
+START_TEST(long_tables_are_refused)
+{
+    enum { ROWS_MOST = 1 << 14, ROW = 24 };
+    char *text = malloc((ROWS_MOST + 1) * ROW + 4096), *at = text;
+    struct tp_profile *profile = NULL;
+
+    at += sprintf(at, WHOLE ", \"link\": [[0, 0]");
+    for (int i = ROWS_MOST; i > 0; i--)
+        at += sprintf(at, ", [%d, 1]", i);
+    sprintf(at, "]}");
+    const char *path = file_of(text);
+    expect_fail(TP_ERR_INPUT, "link has 16385 rows, expected at most 16384",
+                tp_profile_load(path, &profile));
+    free(text);
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("profile");
@@ -322,5 +339,6 @@ int main(void)
     tcase_add_test(cases, another_model_is_refused_by_key);
     tcase_add_test(cases, bad_files_are_refused_by_name);
     tcase_add_test(cases, deep_and_large_files_are_refused);
+    tcase_add_test(cases, long_tables_are_refused);
     return expect_run(cases);
 }

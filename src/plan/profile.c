@@ -188,6 +188,18 @@ void tp_profile_free(struct tp_profile *profile)
 
 /* ---- Reading ---- */
 
+/* A list of rows; each is put in its place, which long lists would make slow. */
+static enum tp_status read_rows(const struct tp_json *json, int *count)
+{
+    enum { MOST = 1 << 14 };
+
+    TP_TRY(tp_json_array(json, count));
+    if (*count > MOST)
+        return tp_fail(TP_ERR_INPUT, "%s: %s has %d rows, expected at most %d", json->path,
+                       json->key, *count, MOST);
+    return TP_OK;
+}
+
 /* Where a value is, for the functions that add rows. */
 static void say_where(const struct tp_json *json, char where[static 200])
 {
@@ -211,7 +223,7 @@ static enum tp_status read_table(const struct tp_json *json, struct tp_table *ta
     char where[200];
     int count = 0;
 
-    TP_TRY(tp_json_array(json, &count));
+    TP_TRY(read_rows(json, &count));
     say_where(json, where);
     for (int i = 0; i < count; i++) {
         struct tp_json row = tp_json_element(json, (size_t)i);
@@ -233,7 +245,7 @@ static enum tp_status read_curve(const struct tp_json *json, struct tp_curve *cu
     char where[200];
     int count = 0;
 
-    TP_TRY(tp_json_array(json, &count));
+    TP_TRY(read_rows(json, &count));
     say_where(json, where);
     for (int i = 0; i < count; i++) {
         struct tp_json row = tp_json_element(json, (size_t)i);
