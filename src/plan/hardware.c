@@ -148,9 +148,9 @@ enum tp_status tp_hardware_find(const char *name, struct tp_hardware *hardware)
  * fixed share of the peak: the time to fill the device, which is what short slices and narrow op
  * ranks pay. It takes no less than its memory traffic. All numbers of the fit are in this table. It
  * was made once, with the launch and the node's latency of the V100 preset, on the 25 latencies of
- * the TeraPipe paper that have a scheme (figures 5 to 7) together, as simulated with links, gradient
- * all-reduce and update, without embedding and head: half of the errors are below 5 %, all but one
- * below 23 %. */
+ * the TeraPipe paper that have a scheme (figures 5 to 7) together, as simulated with links,
+ * gradient all-reduce and update, without embedding and head: half of the errors are below 5 %, all
+ * but one below 23 %. */
 static const struct {
     double gemm;         /* share of the peak that large products reach */
     double fill_rows;    /* rows of the slice that fill costs */
