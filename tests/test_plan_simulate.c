@@ -611,6 +611,50 @@ START_TEST(bytes_are_those_of_the_lists)
 }
 END_TEST
 
+/* What the shapes of all stages say of a plan's live sequences and tokens. */
+static void expect_live(const struct tp_plan *plan, const int *sequences)
+{
+    struct tp_unit units[32];
+    struct tp_stage_shape shape;
+
+    ck_assert_int_le(tp_units_count(plan), 32);
+    tp_units_cut(plan, units);
+    for (int k = 0; k < plan->n_stages; k++) {
+        tp_plan_stage_shape(plan, units, k, &shape);
+        ck_assert_int_eq(shape.batch, sequences[k]);
+    }
+}
+
+START_TEST(keys_live_as_long_as_their_group)
+{
+    static const struct {
+        enum tp_schedule_kind kind;
+        int slices, sequences[3];
+    } cases[] = {
+        {TP_SCHEDULE_TERAPIPE, 2, {8, 8, 8}},
+        {TP_SCHEDULE_FORWARD, 2, {8, 8, 8}},
+        {TP_SCHEDULE_1F1B, 1, {3, 2, 1}}, /* as many groups as slices */
+        /* The last stage begins the second group when the first has one slice left. */
+        {TP_SCHEDULE_SEQ1F1B, 2, {3, 2, 2}},
+        {TP_SCHEDULE_SEQ1F1B, 3, {3, 2, 2}},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tp_plan *plan = uniform_plan(3, 3, 8, cases[i].slices, cases[i].kind);
+        expect_live(plan, cases[i].sequences);
+        tp_plan_free(plan);
+    }
+    struct tp_plan *plan = uniform_plan(3, 3, 8, 2, TP_SCHEDULE_TERAPIPE);
+    int thirds[] = {3, 3, 2}, *whole = plan->flights;
+    plan->flights = thirds;
+    plan->n_flights = 3;
+    expect_live(plan, (int[]){3, 3, 3});
+    plan->flights = whole;
+    plan->n_flights = 1;
+    tp_plan_free(plan);
+}
+END_TEST
+
 START_TEST(there_are_no_lists_for_what_cannot_run)
 {
     struct tp_plan *plan = uniform_plan(2, 2, 2, 1, TP_SCHEDULE_1F1B);
@@ -730,6 +774,7 @@ int main(void)
     tcase_add_test(cases, flights_run_one_after_the_other);
     tcase_add_test(cases, replicas_exchange_and_all_update);
     tcase_add_test(cases, bytes_are_those_of_the_lists);
+    tcase_add_test(cases, keys_live_as_long_as_their_group);
     tcase_add_test(cases, there_are_no_lists_for_what_cannot_run);
     tcase_add_test(cases, impossible_costs_are_refused);
     tcase_add_test(cases, the_trace_has_every_action);
