@@ -40,11 +40,19 @@ enum tp_status tp_file_make_folder(const char *path);
  * TP_ERR_IO. */
 enum tp_status tp_file_probe_folder(const char *path);
 
+/* Makes sure that a file of this name could be written: it is no folder, and its folder can be
+ * written to. Local. TP_ERR_IO, TP_ERR_MEMORY. */
+enum tp_status tp_file_probe(const char *path);
+
 /* Flushes a file or folder to disk, by path. Local. TP_ERR_IO. */
 enum tp_status tp_file_sync(const char *path);
 
 bool tp_file_is_folder(const char *path);
 bool tp_file_exists(const char *path);
+
+/* The user's folder for what can be made again ("terapipe" in $XDG_CACHE_HOME, else in ~/.cache),
+ * which may have to be made; malloc'd and the caller's. NULL where there is none. Local. */
+char *tp_file_cache_folder(void);
 
 /* "folder/name", malloc'd and the caller's. NULL without memory. Local. */
 char *tp_file_join(const char *folder, const char *name);

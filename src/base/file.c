@@ -207,6 +207,24 @@ enum tp_status tp_file_probe_folder(const char *path)
     return status;
 }
 
+enum tp_status tp_file_probe(const char *path)
+{
+    char *folder = strdup(path);
+
+    if (!folder)
+        return tp_fail(TP_ERR_MEMORY, "%s: no memory for its name", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    enum tp_status status = TP_OK;
+    if (tp_file_is_folder(path))
+        status = tp_fail(TP_ERR_IO, "%s: is a folder, expected a file", path);
+    else if (!tp_file_exists(path))
+        status = tp_file_probe_folder(slash ? folder : ".");
+    free(folder);
+    return status;
+}
+
 enum tp_status tp_file_sync(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -228,6 +246,18 @@ bool tp_file_exists(const char *path)
     struct stat info;
 
     return stat(path, &info) == 0;
+}
+
+char *tp_file_cache_folder(void)
+{
+    const char *base = getenv("XDG_CACHE_HOME");
+    const char *name = "terapipe";
+
+    if (base == NULL || base[0] != '/') {
+        base = getenv("HOME");
+        name = ".cache/terapipe";
+    }
+    return base != NULL && base[0] == '/' ? tp_file_join(base, name) : NULL;
 }
 
 char *tp_file_join(const char *folder, const char *name)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,18 +50,14 @@ static char *cache_path(const struct tp_device *device, const char *options)
     const unsigned long long key = XXH64_digest(hash);
     XXH64_freeState(hash);
 
-    const char *base = getenv("XDG_CACHE_HOME");
-    const char *below = "terapipe";
-    if (base == NULL || base[0] != '/') {
-        base = getenv("HOME");
-        below = ".cache/terapipe";
-    }
-    if (base == NULL || base[0] != '/')
+    char *folder = tp_file_cache_folder();
+    if (folder == NULL)
         return NULL;
-    char name[PATH_MAX];
-    if (snprintf(name, sizeof(name), "%s/%s/%016llx.bin", base, below, key) >= (int)sizeof(name))
-        return NULL;
-    return strdup(name);
+    char name[32];
+    snprintf(name, sizeof(name), "%016llx.bin", key);
+    char *path = tp_file_join(folder, name);
+    free(folder);
+    return path;
 }
 
 /* A program from the cache; NULL when it is not there or the driver does not take it. */

@@ -152,30 +152,11 @@ static enum tp_status make_folders(const struct tp_run *run, const struct tp_set
     return tp_file_probe_folder(run->checkpoints);
 }
 
-/* Is there a folder that a file of this name can be made in? */
-static enum tp_status probe_file(const char *path)
-{
-    char *folder = strdup(path);
-
-    if (!folder)
-        return tp_fail(TP_ERR_MEMORY, "%s: no memory for its name", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = '\0';
-    enum tp_status status = TP_OK;
-    if (tp_file_is_folder(path))
-        status = tp_fail(TP_ERR_IO, "%s: is a folder, expected a file", path);
-    else if (!tp_file_exists(path))
-        status = tp_file_probe_folder(slash ? folder : ".");
-    free(folder);
-    return status;
-}
-
 static enum tp_status open_files(struct tp_run *run, const struct tp_settings *settings,
                                  int64_t first)
 {
     if (settings->save_gradients)
-        TP_TRY(probe_file(settings->save_gradients));
+        TP_TRY(tp_file_probe(settings->save_gradients));
     if (run->folder) {
         TP_TRY(make_folders(run, settings, first));
         TP_TRY(open_metrics(tp_file_join(run->folder, "metrics.jsonl"), first, &run->metrics[0]));
