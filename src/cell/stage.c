@@ -15,28 +15,66 @@ struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *
                : tp_cell_slot(cell, TP_REGION_OUTPUT, TP_FORWARD, unit);
 }
 
+/* Where a layer's forward leaves the residual stream. */
+static struct tp_view layer_output(const struct tp_cell *cell, int layer,
+                                   const struct tp_unit *unit)
+{
+    if (layer + 1 == cell->shape.layers.n_layer)
+        return tp_cell_output(cell, unit);
+    return tp_cell_rows(cell, TP_REGION_LAYER_INPUT, layer + 1, unit,
+                        (size_t)cell->shape.model.n_embd);
+}
+
+/* A backward changes the gradient of the residual stream in place. */
+static struct tp_view residual_gradient(const struct tp_cell *cell, const struct tp_unit *unit)
+{
+    return tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
+}
+
+static enum tp_status compute_forward(struct tp_cell *cell, enum tp_part part, int layer,
+                                      const struct tp_unit *unit)
+{
+    if (part == TP_PART_EMBED)
+        return tp_embed_forward(cell, unit);
+    if (part == TP_PART_HEAD)
+        return tp_head_forward(cell, unit);
+    return tp_layer_forward(cell, layer, unit, layer_output(cell, layer, unit));
+}
+
+static enum tp_status compute_backward(struct tp_cell *cell, enum tp_part part, int layer,
+                                       const struct tp_unit *unit)
+{
+    struct tp_view dx = residual_gradient(cell, unit);
+    if (part == TP_PART_EMBED)
+        return tp_embed_backward(cell, unit, dx);
+    if (part == TP_PART_HEAD)
+        return tp_head_backward(cell, unit, dx);
+    return tp_layer_backward(cell, layer, unit, dx);
+}
+
+enum tp_status tp_cell_compute(struct tp_cell *cell, enum tp_part part, int layer,
+                               enum tp_direction direction, const struct tp_unit *unit)
+{
+    return direction == TP_FORWARD ? compute_forward(cell, part, layer, unit)
+                                   : compute_backward(cell, part, layer, unit);
+}
+
 static enum tp_status forward(struct tp_cell *cell, const struct tp_unit *unit)
 {
-    const int n = cell->shape.layers.n_layer;
-    const size_t C = (size_t)cell->shape.model.n_embd;
     if (cell->first)
-        TP_TRY(tp_embed_forward(cell, unit));
-    for (int i = 0; i < n; i++)
-        TP_TRY(tp_layer_forward(cell, i, unit,
-                                i + 1 < n
-                                    ? tp_cell_rows(cell, TP_REGION_LAYER_INPUT, i + 1, unit, C)
-                                    : tp_cell_output(cell, unit)));
-    return cell->last ? tp_head_forward(cell, unit) : TP_OK;
+        TP_TRY(compute_forward(cell, TP_PART_EMBED, 0, unit));
+    for (int i = 0; i < cell->shape.layers.n_layer; i++)
+        TP_TRY(compute_forward(cell, TP_PART_LAYER, i, unit));
+    return cell->last ? compute_forward(cell, TP_PART_HEAD, 0, unit) : TP_OK;
 }
 
 static enum tp_status backward(struct tp_cell *cell, const struct tp_unit *unit)
 {
-    struct tp_view dx = tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
     if (cell->last)
-        TP_TRY(tp_head_backward(cell, unit, dx));
+        TP_TRY(compute_backward(cell, TP_PART_HEAD, 0, unit));
     for (int i = cell->shape.layers.n_layer - 1; i >= 0; i--)
-        TP_TRY(tp_layer_backward(cell, i, unit, dx));
-    return cell->first ? tp_embed_backward(cell, unit, dx) : TP_OK;
+        TP_TRY(compute_backward(cell, TP_PART_LAYER, i, unit));
+    return cell->first ? compute_backward(cell, TP_PART_EMBED, 0, unit) : TP_OK;
 }
 
 /* Elements of a unit's message. */
@@ -73,9 +111,8 @@ static enum tp_status stage_begin(void *self, enum tp_direction direction,
     struct tp_mapping *mapping = mapping_of(cell->outgoing, direction, unit);
     TP_TRY(end_if_open(mapping));
     TP_TRY(direction == TP_FORWARD ? forward(cell, unit) : backward(cell, unit));
-    struct tp_view result = direction == TP_FORWARD
-                                ? tp_cell_output(cell, unit)
-                                : tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
+    struct tp_view result =
+        direction == TP_FORWARD ? tp_cell_output(cell, unit) : residual_gradient(cell, unit);
     return tp_mapping_begin(cell->device, result,
                             sends(cell, direction) ? message_count(cell, unit) : 0, TP_ACCESS_READ,
                             mapping);
@@ -97,7 +134,7 @@ static enum tp_status stage_message_in(void *self, enum tp_direction direction,
     struct tp_view memory =
         direction == TP_FORWARD
             ? tp_cell_rows(cell, TP_REGION_LAYER_INPUT, 0, unit, (size_t)cell->shape.model.n_embd)
-            : tp_cell_slot(cell, TP_REGION_BACKWARD, TP_BACKWARD, unit);
+            : residual_gradient(cell, unit);
     TP_TRY(tp_mapping_begin(cell->device, memory, n, TP_ACCESS_WRITE, mapping));
     TP_TRY(tp_mapping_wait(mapping));
     *data = mapping->data;
