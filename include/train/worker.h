@@ -66,6 +66,15 @@ enum tp_status tp_worker_schedule(const struct tp_worker *worker, const struct t
 enum tp_status tp_worker_tokens(const struct tp_worker *worker, const struct tp_option_list *paths,
                                 struct tp_tokens **tokens);
 
+/* Chooses a device and opens it (on each node one rank first, which builds the kernels for all),
+ * for training or for forward only. Collective over world; the ranks fail together. TP_ERR_DEVICE,
+ * TP_ERR_USAGE, TP_ERR_MEMORY. */
+enum tp_status tp_worker_open_device(struct tp_worker *worker, bool train);
+
+/* Bytes of its open device that this rank may take: its share of what --memory says, else of what
+ * the device has. Local. */
+size_t tp_worker_memory(const struct tp_worker *worker);
+
 /* What a stage runs. */
 struct tp_work {
     const struct tp_plan *plan;                 /* its stages, batch and sequence length */
@@ -74,10 +83,10 @@ struct tp_work {
     bool train;
 };
 
-/* Opens the device (on each node one rank first, which builds the kernels for all), checks its
- * gemm, takes the memory of the stage, reads its weights or makes initial ones, and makes an engine
- * for schedules[0]. All of the work must outlive the worker. Collective over world; the ranks fail
- * together. TP_ERR_DEVICE, TP_ERR_MEMORY, TP_ERR_IO. */
+/* Opens the device unless it is, checks its gemm, takes the memory of the stage, reads its weights
+ * or makes initial ones, and makes an engine for schedules[0]. All of the work must outlive the
+ * worker. Collective over world; the ranks fail together. TP_ERR_DEVICE, TP_ERR_MEMORY, TP_ERR_IO.
+ */
 enum tp_status tp_worker_open(struct tp_worker *worker, const struct tp_work *work);
 
 #endif

@@ -228,8 +228,7 @@ static void shape_of(const struct tp_worker *worker, const struct tp_work *work,
     }
 }
 
-static enum tp_status open_device(struct tp_worker *worker, const struct tp_work *work,
-                                  const struct tp_stage_shape *shape)
+static enum tp_status open_device(struct tp_worker *worker, const struct tp_work *work)
 {
     struct tp_placement *mine = &worker->placements[tp_comm_rank(worker->world)];
     struct tp_device_options options = {.index = mine->index,
@@ -241,37 +240,72 @@ static enum tp_status open_device(struct tp_worker *worker, const struct tp_work
     options.gemm = (enum tp_gemm_provider)gemm;
     TP_TRY(tp_device_open(&options, &worker->device));
     mine->gemm = (int)tp_device_gemm(worker->device);
-    TP_TRY(tp_cell_rehearse(worker->device, &worker->model, work->train));
+    return tp_cell_rehearse(worker->device, &worker->model, work->train);
+}
+
+static enum tp_status check_gemm(struct tp_worker *worker, const struct tp_work *work)
+{
+    struct tp_stage_shape shape;
+
+    shape_of(worker, work, &shape);
     for (int i = 0; i < work->n_schedules; i++)
-        TP_TRY(tp_cell_check_gemm(worker->device, shape, work->schedules[i]->units,
+        TP_TRY(tp_cell_check_gemm(worker->device, &shape, work->schedules[i]->units,
                                   work->schedules[i]->n_units));
     return TP_OK;
 }
 
-/* One rank of a node builds the kernels, the others find them built. */
-static enum tp_status open_in_turn(struct tp_worker *worker, const struct tp_work *work,
-                                   const struct tp_stage_shape *shape)
+/* One rank of a node compiles what it needs, the others find it compiled. */
+static enum tp_status in_turn(struct tp_worker *worker,
+                              enum tp_status (*act)(struct tp_worker *, const struct tp_work *),
+                              const struct tp_work *work)
 {
-    bool builder = worker->grid.node_rank == 0;
+    bool first = worker->grid.node_rank == 0;
     enum tp_status status = TP_OK;
 
     tp_phase_begin();
-    if (builder)
-        status = open_device(worker, work, shape);
+    if (first)
+        status = act(worker, work);
     enum tp_status waited = tp_comm_barrier(worker->grid.node);
-    if (!builder)
-        status = open_device(worker, work, shape);
+    if (!first)
+        status = act(worker, work);
     return tp_phase_end(worker->world, status != TP_OK ? status : waited);
+}
+
+enum tp_status tp_worker_open_device(struct tp_worker *worker, bool train)
+{
+    const struct tp_work work = {.train = train};
+
+    TP_TRY(choose_device(worker));
+    TP_TRY(in_turn(worker, open_device, &work));
+    struct tp_placement mine = worker->placements[tp_comm_rank(worker->world)];
+    return tp_placement_gather(worker->world, &mine, worker->placements);
+}
+
+/* This rank's part of the memory that its device has. */
+static size_t share(const struct tp_worker *worker, size_t bytes)
+{
+    int ranks = tp_comm_size(worker->world), rank = tp_comm_rank(worker->world);
+
+    return bytes / (size_t)tp_placement_sharing(worker->placements, ranks, rank);
+}
+
+size_t tp_worker_memory(const struct tp_worker *worker)
+{
+    size_t limit;
+
+    /* The option was checked when the worker was made. */
+    if (tp_settings_memory(worker->settings, &limit) != TP_OK || limit == 0)
+        limit = tp_device_describe(worker->device)->memory;
+    return share(worker, limit);
 }
 
 static enum tp_status make_cell(struct tp_worker *worker, const struct tp_stage_shape *shape)
 {
-    int ranks = tp_comm_size(worker->world), rank = tp_comm_rank(worker->world);
     size_t limit;
 
     TP_TRY(tp_settings_memory(worker->settings, &limit));
-    limit /= (size_t)tp_placement_sharing(worker->placements, ranks, rank);
-    TP_TRY(tp_cell_new(worker->device, shape, &worker->parameters, limit, &worker->cell));
+    TP_TRY(tp_cell_new(worker->device, shape, &worker->parameters, share(worker, limit),
+                       &worker->cell));
     tp_cell_stage(worker->cell, &worker->stage);
     return TP_OK;
 }
@@ -341,15 +375,13 @@ static enum tp_status fill_all(struct tp_worker *worker, const struct tp_work *w
 
 enum tp_status tp_worker_open(struct tp_worker *worker, const struct tp_work *work)
 {
-    struct tp_placement *all = worker->placements;
     struct tp_stage_shape shape;
 
-    TP_TRY(choose_device(worker));
-    shape_of(worker, work, &shape);
-    TP_TRY(open_in_turn(worker, work, &shape));
-    struct tp_placement mine = all[tp_comm_rank(worker->world)];
-    TP_TRY(tp_placement_gather(worker->world, &mine, all));
+    if (!worker->device)
+        TP_TRY(tp_worker_open_device(worker, work->train));
+    TP_TRY(in_turn(worker, check_gemm, work));
 
+    shape_of(worker, work, &shape);
     tp_phase_begin();
     enum tp_status status = make_cell(worker, &shape);
     if (status == TP_OK)
