@@ -77,7 +77,7 @@ train="train --load $reference --data-path $reference/tokens.bin --train-iters 3
 [ $? -eq 2 ] && grep -q '^ *train ' out || complain "terapipe alone should list its commands"
 works '^terapipe [0-9]' "$terapipe" --version
 works '^ *generate ' "$terapipe" --help
-for command in train eval generate doctor; do
+for command in train eval generate profile doctor; do
     works '^ *--help' "$terapipe" $command --help
 done
 works '^ready to train$' cat doctor.out
@@ -104,9 +104,15 @@ cmp -s one two || complain "generate should not depend on the number of stages"
 [ "$(wc -c <one)" -eq 53 ] || complain "generate should print 2 + 50 bytes and a newline"
 [ "$(grep -c 'note: the text is longer' err)" -eq 1 ] || complain "generate should say once that"
 
+tiny="--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 64"
+works '^wrote profile.json$' "$terapipe" profile $tiny --budget 0.5
+works '^wrote two.json$' "$mpiexec" -n 2 "$terapipe" profile $tiny --budget 0.5 -o two.json
+grep -q '"format": "terapipe-profile"' profile.json && grep -q '"link"' two.json ||
+    complain "profile should write profiles"
+
 # --- a mistaken command line ---------------------------------------------------------------------
 
-fails 2 'profile: unknown command' profile
+fails 2 'voodoo: unknown command' voodoo
 fails 2 '--op: unknown option' $train --op 2
 fails 2 '--train: unknown option' $train --train 3
 fails 2 'surplus' $train surplus
@@ -124,6 +130,11 @@ fails 2 '--pipeline-model-parallel-size 3.*ranks' $train --pipe 3
 fails 2 '--save-interval.*--save' train --load "$reference" --data-path text --train-iters 3 \
     --save-interval 1
 fails 2 '--memory 1X' $train --memory 1X
+fails 2 '--budget.*0' profile $tiny --budget 0
+fails 2 'no model' profile
+fails 2 '--pipeline-model-parallel-size 3' profile $tiny --pipe 3
+fails 1 'nowhere' profile $tiny -o nowhere/profile.json
+fails 1 'limit' profile $tiny --memory 1K
 fails 2 '--device voodoo' $train --device voodoo
 fails 2 '--prompt' generate --load ok --prompt ''
 fails 2 'n_embd.*n_head' train --num-layers 2 --hidden-size 10 --num-attention-heads 3 \

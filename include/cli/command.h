@@ -21,6 +21,7 @@ struct tp_command {
 };
 
 extern const struct tp_command tp_command_train, tp_command_eval, tp_command_generate,
+    tp_command_profile,
     tp_command_doctor;
 extern const struct tp_command *const tp_commands[]; /* NULL-terminated */
 

@@ -29,6 +29,10 @@ struct tp_settings {
     const char *device, *memory;
     int threads;
 
+    /* planning */
+    double budget;      /* seconds of profiling; 0: not given */
+    const char *output; /* where a profile or a plan goes */
+
     /* data */
     struct tp_option_list data, validation;
     int tokenizer; /* enum tp_tokenizer */

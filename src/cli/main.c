@@ -16,7 +16,8 @@
 enum { EXIT_USAGE = 2 };
 
 const struct tp_command *const tp_commands[] = {&tp_command_train, &tp_command_eval,
-                                                &tp_command_generate, &tp_command_doctor, NULL};
+                                                &tp_command_generate, &tp_command_profile,
+                                                &tp_command_doctor, NULL};
 
 static void print_usage(void)
 {

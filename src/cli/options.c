@@ -59,6 +59,11 @@ static const struct tp_option table[] = {
     {"memory", NULL, TEXT, FIELD(memory), .argument = "BYTES",
      .help = "limit per device, K M G understood (as the device says when not given)"},
 
+    {"budget", NULL, REAL(0.1, 1e6), FIELD(budget), .argument = "SEC",
+     .help = "time for profiling (60, and 10 inside train, when not given)"},
+    {"o", NULL, TEXT, FIELD(output), .argument = "FILE",
+     .help = "the file to write (COMMAND.json when not given)"},
+
     {"data-path", NULL, LIST, FIELD(data), .argument = "FILE", .help = "tokens or text"},
     {"val-data-path", NULL, LIST, FIELD(validation), .argument = "FILE",
      .help = "tokens or text to validate on"},
