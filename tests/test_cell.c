@@ -288,6 +288,49 @@ START_TEST(agrees_with_oracle)
 }
 END_TEST
 
+/* Cross-entropy of the last target alone: mean losses of the text and of the text without its end.
+ */
+static double last_loss(struct oracle *oracle, const int32_t *inputs, const int32_t *targets, int T)
+{
+    const double whole = T * oracle_loss(oracle, inputs, targets, 1, T);
+    return T == 1 ? whole : whole - (T - 1) * oracle_loss(oracle, inputs, targets, 1, T - 1);
+}
+
+/* Prefill and then one token at a time: the logits of each next token are the oracle's. */
+START_TEST(continues_as_oracle)
+{
+    enum { T = 20, PREFILL = 13, V = 61 };
+    const struct tp_model model = MODEL(3, 20, 2, 80, V, T);
+    const struct setup s = {"continue", model, T, 1, 1, 1, "1", TP_GEMM_AUTO, _i};
+    int32_t inputs[T], targets[T];
+    float logits[V];
+    struct oracle *oracle = oracle_new(&model);
+    struct pipeline p;
+
+    for (int i = 0; i < T; i++) {
+        inputs[i] = (i * 17 + 5) % V;
+        targets[i] = (i * 23 + 11) % V;
+    }
+    pipeline_init(&p, &s);
+    set_weights(&p, &s, oracle);
+    const struct tp_cell_step step = {inputs, NULL, 1, 0, false};
+    ck_assert_int_eq(tp_cell_begin_step(p.cells[0], &step), TP_OK);
+    for (int start = 0, length = PREFILL; start < T; start += length, length = 1) {
+        const struct tp_unit unit = {.slice = {.start = start, .length = length}, .sequences = 1};
+        const int end = start + length;
+        double sum = 0;
+        run_unit(&p, 0, -1, TP_FORWARD, &unit);
+        ck_assert_int_eq(tp_cell_logits(p.cells[0], &unit, logits), TP_OK);
+        for (int v = 0; v < V; v++)
+            sum += exp((double)logits[v]);
+        const double got = log(sum) - (double)logits[targets[end - 1]];
+        ck_assert_double_eq_tol(got, last_loss(oracle, inputs, targets, end), 1e-5);
+    }
+    pipeline_fini(&p, &s);
+    oracle_free(oracle);
+}
+END_TEST
+
 int main(void)
 {
     struct tp_device_info *infos;
@@ -301,6 +344,7 @@ int main(void)
     Suite *suite = suite_create("cell");
     TCase *test = tcase_create("oracle");
     tcase_add_loop_test(test, agrees_with_oracle, 0, sizeof(setups) / sizeof(setups[0]));
+    tcase_add_loop_test(test, continues_as_oracle, 0, 2);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
     SRunner *runner = srunner_create(suite);
