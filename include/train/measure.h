@@ -21,7 +21,7 @@ struct tp_measure_item {
 /* One measurement, in seconds. Plain memory: it is exchanged as bytes. */
 struct tp_shot {
     double seconds[2]; /* forward and backward; of an update, forward only */
-    double reference;  /* the reference product beside it; 0: not measured */
+    double reference;  /* the reference product around that time; 0: not measured */
 };
 
 #define TP_MEASURE_ITEMS 128

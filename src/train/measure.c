@@ -254,8 +254,8 @@ static enum tp_status time_reference(struct rig *rig, double seconds)
     return TP_OK;
 }
 
-/* Seconds that a reference takes at least. */
-#define LEAST_REFERENCE 3e-3
+/* Seconds that a reference takes, about. */
+#define REFERENCE_SECONDS 3e-3
 
 static enum tp_status take_reference(struct rig *rig)
 {
@@ -268,7 +268,7 @@ static enum tp_status take_reference(struct rig *rig)
     rig->measure->reference_flops = 2.0 * (double)product.m * (double)product.n * (double)product.k;
     rig->reference = (struct reference){.count = 1, .seconds = 1};
     for (int i = 0; i < 3; i++) /* the first one may compile, the second one tells its time */
-        TP_TRY(time_reference(rig, LEAST_REFERENCE));
+        TP_TRY(time_reference(rig, REFERENCE_SECONDS));
     return TP_OK;
 }
 
@@ -380,10 +380,7 @@ static enum tp_status take_shot(struct rig *rig, const struct tp_measure_item *i
     TP_TRY(refresh_gradient(rig, &unit));
     TP_TRY(item->part == TP_MEASURED_UPDATE ? time_update(rig, &shot->seconds[0])
                                             : time_part(rig, item, &unit, shot->seconds));
-    /* Another program takes the core for a while at a time: a long measurement sees an average of
-     * that, and so must what it is compared with. */
-    const double quarter = 0.25 * (shot->seconds[0] + shot->seconds[1]);
-    TP_TRY(time_reference(rig, quarter > LEAST_REFERENCE ? quarter : LEAST_REFERENCE));
+    TP_TRY(time_reference(rig, REFERENCE_SECONDS));
     shot->reference =
         (before.seconds + rig->reference.seconds) / (before.count + rig->reference.count);
     return TP_OK;
@@ -463,6 +460,36 @@ static enum tp_status run_rounds(struct rig *rig)
     return status;
 }
 
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Each reference becomes the median of those around it in time: it is to follow the machine's
+ * speed, not a moment in which another program had the core. */
+static void smooth_references(struct tp_measure *measure)
+{
+    enum { AROUND = 9, MOST = TP_MEASURE_ROUNDS * TP_MEASURE_ITEMS };
+    int places[MOST], count = 0;
+    double smooth[MOST], window[AROUND];
+
+    for (int i = 0; i < measure->n_rounds * measure->n_items; i++)
+        if (measure->shots[i].reference > 0)
+            places[count++] = i;
+    const int size = count < AROUND ? count : AROUND;
+    for (int i = 0; i < count; i++) {
+        int first = i - size / 2;
+        first = first < 0 ? 0 : first + size > count ? count - size : first;
+        for (int w = 0; w < size; w++)
+            window[w] = measure->shots[places[first + w]].reference;
+        qsort(window, (size_t)size, sizeof *window, compare);
+        smooth[i] = window[size / 2];
+    }
+    for (int i = 0; i < count; i++)
+        measure->shots[places[i]].reference = smooth[i];
+}
+
 /* The smallest of what fits on each rank. */
 static enum tp_status agree_sequences(struct rig *rig, int *sequences)
 {
@@ -492,6 +519,7 @@ enum tp_status tp_measure(struct tp_worker *worker, int most_sequences, double b
     if (status == TP_OK) {
         tp_phase_begin();
         status = tp_phase_end(worker->world, run_rounds(&rig));
+        smooth_references(measure);
     }
     rig_fini(&rig);
     return status;
@@ -512,12 +540,6 @@ static enum tp_status round_trip(struct tp_comm *pipe, int peer, bool first, flo
         TP_TRY(tp_comm_wait(&request));
     }
     return TP_OK;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static enum tp_status time_link(struct tp_comm *pipe, int peer, bool first, float *data,
