@@ -126,6 +126,13 @@ size_t tp_cell_bytes(const struct tp_cell *cell)
     return tp_arena_bytes(cell->arena);
 }
 
+struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *unit)
+{
+    return cell->last
+               ? tp_cell_rows(cell, TP_REGION_OUTPUT, 0, unit, (size_t)cell->shape.model.n_embd)
+               : tp_cell_slot(cell, TP_REGION_OUTPUT, TP_FORWARD, unit);
+}
+
 enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *data)
 {
     return tp_memory_write(cell->device, cell->tensors[kind][row], data,

@@ -8,13 +8,6 @@
 
 #include "parts.h"
 
-struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *unit)
-{
-    return cell->last
-               ? tp_cell_rows(cell, TP_REGION_OUTPUT, 0, unit, (size_t)cell->shape.model.n_embd)
-               : tp_cell_slot(cell, TP_REGION_OUTPUT, TP_FORWARD, unit);
-}
-
 /* Where a layer's forward leaves the residual stream. */
 static struct tp_view layer_output(const struct tp_cell *cell, int layer,
                                    const struct tp_unit *unit)
