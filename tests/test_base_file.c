@@ -165,6 +165,20 @@ START_TEST(folders)
 }
 END_TEST
 
+START_TEST(a_folder_is_claimed_once)
+{
+    const char *file = scratch_file(folder, "file", "x", 1);
+    int fd, again;
+
+    ck_assert_int_eq(tp_file_lock_folder(folder, &fd), TP_OK);
+    expect_fail(TP_ERR_IO, folder, tp_file_lock_folder(folder, &again));
+    close(fd);
+    ck_assert_int_eq(tp_file_lock_folder(folder, &again), TP_OK);
+    close(again);
+    expect_fail(TP_ERR_IO, file, tp_file_lock_folder(file, &fd));
+}
+END_TEST
+
 START_TEST(joining)
 {
     static const char *const cases[][3] = {
@@ -200,6 +214,7 @@ int main(void)
     tcase_add_test(cases, devices_are_written_not_replaced);
     tcase_add_test(cases, piece_by_piece);
     tcase_add_test(cases, folders);
+    tcase_add_test(cases, a_folder_is_claimed_once);
     tcase_add_test(cases, joining);
     tcase_add_test(cases, renaming);
     return expect_run(cases);

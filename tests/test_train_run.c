@@ -10,6 +10,16 @@
 #include "expect.h"
 #include "train/run.h"
 
+/* Opens and begins a run, as the leading rank. */
+static enum tp_status begin(struct tp_run *run, const struct tp_settings *settings, int64_t first)
+{
+    TP_TRY(tp_run_open(run, settings, true));
+    enum tp_status status = tp_run_begin(run, settings, first);
+    if (status != TP_OK)
+        tp_run_close(run);
+    return status;
+}
+
 /* Adds steps [from, to). */
 static void add(struct tp_run *run, int from, int to)
 {
@@ -61,7 +71,7 @@ START_TEST(metrics_go_on_where_a_checkpoint_was)
     const struct tp_settings settings = {.metrics = path};
     struct tp_run run;
 
-    ck_assert_int_eq(tp_run_open(&run, &settings, 0, true), TP_OK);
+    ck_assert_int_eq(begin(&run, &settings, 0), TP_OK);
     add(&run, 0, 6);
     tp_run_close(&run);
     expect_steps(path, 6);
@@ -70,12 +80,12 @@ START_TEST(metrics_go_on_where_a_checkpoint_was)
     FILE *file = fopen(path, "a");
     fputs("{\"step\": 6, \"lo", file);
     fclose(file);
-    ck_assert_int_eq(tp_run_open(&run, &settings, 4, true), TP_OK);
+    ck_assert_int_eq(begin(&run, &settings, 4), TP_OK);
     add(&run, 4, 7);
     tp_run_close(&run);
     expect_steps(path, 7);
 
-    ck_assert_int_eq(tp_run_open(&run, &settings, 0, true), TP_OK);
+    ck_assert_int_eq(begin(&run, &settings, 0), TP_OK);
     add(&run, 0, 2);
     tp_run_close(&run);
     expect_steps(path, 2);
@@ -92,20 +102,20 @@ START_TEST(other_checkpoints_are_put_aside)
     struct tp_settings settings = {.save = save};
     struct tp_run run;
 
-    ck_assert_int_eq(tp_run_open(&run, &settings, 0, true), TP_OK);
+    ck_assert_int_eq(begin(&run, &settings, 0), TP_OK);
     ck_assert_str_eq(run.folder, save);
     ck_assert(tp_file_is_folder(run.checkpoints));
     ck_assert_int_eq(mkdir(step, 0777), 0);
     tp_run_close(&run);
 
     settings.load = step; /* the run goes on */
-    ck_assert_int_eq(tp_run_open(&run, &settings, 9, true), TP_OK);
+    ck_assert_int_eq(begin(&run, &settings, 9), TP_OK);
     tp_run_close(&run);
     ck_assert(tp_file_is_folder(step));
 
     settings.load = folder; /* another run's end */
     capture_begin();
-    ck_assert_int_eq(tp_run_open(&run, &settings, 9, true), TP_OK);
+    ck_assert_int_eq(begin(&run, &settings, 9), TP_OK);
     expect_one_line(capture_end(), "run/checkpoints.1");
     tp_run_close(&run);
     ck_assert(!tp_file_exists(step));
@@ -116,6 +126,36 @@ START_TEST(other_checkpoints_are_put_aside)
     ck_assert_int_eq(rmdir(scratch_path(folder, "run/checkpoints")), 0);
     scratch_free(save);
     free(step);
+    scratch_free(folder);
+}
+END_TEST
+
+/* A run that does not come to its first step leaves what was there, and so does one that finds the
+ * folder taken. */
+START_TEST(an_opened_run_changes_nothing)
+{
+    char *folder = scratch_new(), *save = strdup(scratch_path(folder, "run"));
+    char *step = strdup(scratch_path(folder, "run/checkpoints/step-00000002"));
+    char *metrics = strdup(scratch_path(folder, "run/metrics.jsonl"));
+    const struct tp_settings settings = {.save = save};
+    struct tp_run run, other;
+
+    ck_assert_int_eq(begin(&run, &settings, 0), TP_OK);
+    add(&run, 0, 2);
+    ck_assert_int_eq(mkdir(step, 0777), 0);
+    expect_fail(TP_ERR_IO, save, tp_run_open(&other, &settings, true));
+    tp_run_close(&run);
+
+    ck_assert_int_eq(tp_run_open(&run, &settings, true), TP_OK);
+    tp_run_close(&run);
+    ck_assert(tp_file_is_folder(step));
+    expect_steps(metrics, 2);
+
+    ck_assert_int_eq(rmdir(step), 0);
+    ck_assert_int_eq(rmdir(scratch_path(folder, "run/checkpoints")), 0);
+    scratch_free(save);
+    free(step);
+    free(metrics);
     scratch_free(folder);
 }
 END_TEST
@@ -138,8 +178,8 @@ START_TEST(refuses_what_cannot_be_written)
     struct tp_run run;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        expect_fail(TP_ERR_IO, cases[i].says, tp_run_open(&run, &cases[i].settings, 0, true));
-    ck_assert_int_eq(tp_run_open(&run, &full, 0, true), TP_OK);
+        expect_fail(TP_ERR_IO, cases[i].says, begin(&run, &cases[i].settings, 0));
+    ck_assert_int_eq(begin(&run, &full, 0), TP_OK);
     expect_fail(TP_ERR_IO, "/dev/full", tp_run_add(&run, &metrics));
     tp_run_close(&run);
 }
@@ -151,7 +191,7 @@ START_TEST(other_ranks_take_names_alone)
     const struct tp_settings settings = {.save = "/nowhere/run", .metrics = "/nowhere/metrics"};
     struct tp_run run;
 
-    ck_assert_int_eq(tp_run_open(&run, &settings, 0, false), TP_OK);
+    ck_assert_int_eq(tp_run_open(&run, &settings, false), TP_OK);
     ck_assert_str_eq(run.checkpoints, "/nowhere/run/checkpoints");
     tp_run_close(&run);
 }
@@ -163,6 +203,7 @@ int main(void)
 
     tcase_add_test(cases, metrics_go_on_where_a_checkpoint_was);
     tcase_add_test(cases, other_checkpoints_are_put_aside);
+    tcase_add_test(cases, an_opened_run_changes_nothing);
     tcase_add_test(cases, refuses_what_cannot_be_written);
     tcase_add_test(cases, other_ranks_take_names_alone);
     return expect_run(cases);

@@ -44,6 +44,10 @@ enum tp_status tp_file_probe_folder(const char *path);
  * written to. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_file_probe(const char *path);
 
+/* Claims a folder, until *fd is closed or the process ends. A file system that knows no locks gives
+ * it to everybody. Local. TP_ERR_IO when another process has it. */
+enum tp_status tp_file_lock_folder(const char *path, int *fd);
+
 /* Flushes a file or folder to disk, by path. Local. TP_ERR_IO. */
 enum tp_status tp_file_sync(const char *path);
 

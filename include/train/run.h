@@ -19,16 +19,21 @@ struct tp_metrics_file {
 
 struct tp_run {
     char *folder, *checkpoints;        /* NULL without --save */
+    int lock;                          /* on the folder, -1: none */
     struct tp_metrics_file metrics[2]; /* the run's own and --metrics */
 };
 
-/* Makes the folder of --save and makes sure that it can be written to, and opens the metrics. first
- * is the step that will run first: a run that starts anew puts checkpoints that are there aside,
- * with a note, and metrics of steps from first on are dropped. Ranks that do not lead take the
- * names alone. Local. TP_ERR_IO, TP_ERR_MEMORY. */
-enum tp_status tp_run_open(struct tp_run *run, const struct tp_settings *settings, int64_t first,
-                           bool leads);
+/* Makes the folder of --save, keeps other runs out of it, and makes sure that all files can be
+ * written. What an earlier run left there stays as it is. Ranks that do not lead take the names
+ * alone. Local. TP_ERR_IO, TP_ERR_MEMORY. */
+enum tp_status tp_run_open(struct tp_run *run, const struct tp_settings *settings, bool leads);
 void tp_run_close(struct tp_run *run);
+
+/* Opens the metrics; called by the leading rank when nothing is left that could keep the run from
+ * starting. first is the step that will run first: a run that starts anew puts checkpoints that are
+ * there aside, with a note, and metrics of steps from first on are dropped. Local. TP_ERR_IO,
+ * TP_ERR_MEMORY. */
+enum tp_status tp_run_begin(struct tp_run *run, const struct tp_settings *settings, int64_t first);
 
 /* Writes config.json, options.json, plan.json and gemm.json. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_run_describe(const struct tp_run *run, const struct tp_worker *worker,

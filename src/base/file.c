@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -193,18 +194,24 @@ enum tp_status tp_file_make_folder(const char *path)
     return status;
 }
 
-enum tp_status tp_file_probe_folder(const char *path)
+/* Writes a file there and deletes it. path is what errors call it. */
+static enum tp_status probe_in(const char *folder, const char *path)
 {
     char name[64];
 
     snprintf(name, sizeof name, ".probe.%ld", (long)getpid());
-    char *probe = tp_file_join(path, name);
+    char *probe = tp_file_join(folder, name);
     if (!probe)
         return tp_fail(TP_ERR_MEMORY, "%s: no memory to try it", path);
     enum tp_status status = write_at(probe, path, "probe\n", 6);
     unlink(probe);
     free(probe);
     return status;
+}
+
+enum tp_status tp_file_probe_folder(const char *path)
+{
+    return probe_in(path, path);
 }
 
 enum tp_status tp_file_probe(const char *path)
@@ -220,9 +227,23 @@ enum tp_status tp_file_probe(const char *path)
     if (tp_file_is_folder(path))
         status = tp_fail(TP_ERR_IO, "%s: is a folder, expected a file", path);
     else if (!tp_file_exists(path))
-        status = tp_file_probe_folder(slash ? folder : ".");
+        status = probe_in(slash ? folder : ".", path);
     free(folder);
     return status;
+}
+
+enum tp_status tp_file_lock_folder(const char *path, int *fd)
+{
+    int opened = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (opened < 0)
+        return tp_fail(TP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (flock(opened, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(opened);
+        return tp_fail(TP_ERR_IO, "%s: another process is writing there", path);
+    }
+    *fd = opened;
+    return TP_OK;
 }
 
 enum tp_status tp_file_sync(const char *path)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -140,45 +141,51 @@ static bool resumes(const struct tp_run *run, const struct tp_settings *settings
     return inside;
 }
 
-static enum tp_status make_folders(const struct tp_run *run, const struct tp_settings *settings,
-                                   int64_t first)
-
+/* The folder itself, first of all, so that it is ours before anything in it is touched. */
+static enum tp_status take_folder(struct tp_run *run)
 {
     TP_TRY(tp_file_make_folder(run->folder));
+    TP_TRY(tp_file_lock_folder(run->folder, &run->lock));
     TP_TRY(tp_file_probe_folder(run->folder));
-    if (tp_file_is_folder(run->checkpoints) && !resumes(run, settings, first))
-        TP_TRY(put_aside(run->checkpoints));
     TP_TRY(tp_file_make_folder(run->checkpoints));
     return tp_file_probe_folder(run->checkpoints);
 }
 
-static enum tp_status open_files(struct tp_run *run, const struct tp_settings *settings,
-                                 int64_t first)
+static enum tp_status try_files(struct tp_run *run, const struct tp_settings *settings)
 {
     if (settings->save_gradients)
         TP_TRY(tp_file_probe(settings->save_gradients));
-    if (run->folder) {
-        TP_TRY(make_folders(run, settings, first));
-        TP_TRY(open_metrics(tp_file_join(run->folder, "metrics.jsonl"), first, &run->metrics[0]));
-    }
-    if (settings->metrics)
-        TP_TRY(open_metrics(strdup(settings->metrics), first, &run->metrics[1]));
-    return TP_OK;
+    if (run->folder)
+        TP_TRY(take_folder(run));
+    return settings->metrics ? tp_file_probe(settings->metrics) : TP_OK;
 }
 
-enum tp_status tp_run_open(struct tp_run *run, const struct tp_settings *settings, int64_t first,
-                           bool leads)
+enum tp_status tp_run_open(struct tp_run *run, const struct tp_settings *settings, bool leads)
 {
-    struct tp_run opened = {.folder = NULL};
+    struct tp_run opened = {.lock = -1};
     enum tp_status status = settings->save ? take_names(&opened, settings->save) : TP_OK;
 
     if (status == TP_OK && leads)
-        status = open_files(&opened, settings, first);
+        status = try_files(&opened, settings);
     if (status == TP_OK)
         *run = opened;
     else
         tp_run_close(&opened);
     return status;
+}
+
+enum tp_status tp_run_begin(struct tp_run *run, const struct tp_settings *settings, int64_t first)
+{
+    if (run->folder) {
+        if (!resumes(run, settings, first)) {
+            TP_TRY(put_aside(run->checkpoints));
+            TP_TRY(tp_file_make_folder(run->checkpoints));
+        }
+        TP_TRY(open_metrics(tp_file_join(run->folder, "metrics.jsonl"), first, &run->metrics[0]));
+    }
+    if (settings->metrics)
+        TP_TRY(open_metrics(strdup(settings->metrics), first, &run->metrics[1]));
+    return TP_OK;
 }
 
 void tp_run_close(struct tp_run *run)
@@ -188,9 +195,11 @@ void tp_run_close(struct tp_run *run)
             fclose(run->metrics[i].file);
         free(run->metrics[i].path);
     }
+    if (run->lock >= 0)
+        close(run->lock);
     free(run->folder);
     free(run->checkpoints);
-    *run = (struct tp_run){.folder = NULL};
+    *run = (struct tp_run){.lock = -1};
 }
 
 enum tp_status tp_run_describe(const struct tp_run *run, const struct tp_worker *worker,

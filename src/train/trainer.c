@@ -94,7 +94,7 @@ static enum tp_status prepare(struct trainer *t)
         TP_TRY(
             tp_evaluation_init(&t->evaluation, &t->worker, t->plan, &s->validation, s->eval_iters));
     TP_TRY(make_batch(t));
-    return tp_run_open(&t->run, s, t->first, t->leads);
+    return tp_run_open(&t->run, s, t->leads);
 }
 
 static enum tp_status open_worker(struct trainer *t)
@@ -107,7 +107,9 @@ static enum tp_status open_worker(struct trainer *t)
     TP_TRY(tp_worker_open(&t->worker, &work));
     tp_phase_begin();
     enum tp_status status = TP_OK;
-    if (t->leads && t->run.folder)
+    if (t->leads)
+        status = tp_run_begin(&t->run, t->settings, t->first);
+    if (status == TP_OK && t->leads && t->run.folder)
         status = tp_run_describe(&t->run, &t->worker, t->plan);
     return tp_phase_end(t->world, status);
 }
@@ -337,6 +339,7 @@ enum tp_status tp_train(const struct tp_settings *settings, struct tp_comm *worl
     struct trainer t = {.settings = settings,
                         .world = world,
                         .leads = tp_comm_rank(world) == 0,
+                        .run.lock = -1,
                         .began = tp_clock_now()};
 
     *alone = false;
