@@ -71,6 +71,27 @@ START_TEST(options_that_need_others)
 }
 END_TEST
 
+START_TEST(names_are_not_empty)
+{
+    const char *files[] = {"text", ""};
+    const struct {
+        struct tp_settings settings;
+        const char *says;
+    } cases[] = {
+        {{.model = ""}, "--model: the value is empty"},
+        {{.model = "tiny", .load = ""}, "--load: the value is empty"},
+        {{.model = "tiny", .save = ""}, "--save: the value is empty"},
+        {{.model = "tiny", .metrics = ""}, "--metrics: the value is empty"},
+        {{.model = "tiny", .save_gradients = ""}, "--save-gradients: the value is empty"},
+        {{.model = "tiny", .data = {.at = files, .count = 2}}, "--data-path: a value is empty"},
+        {{.model = "tiny", .validation = {.at = files, .count = 2}}, "--val-data-path: a value"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_fail(TP_ERR_USAGE, cases[i].says, tp_settings_check(&cases[i].settings));
+}
+END_TEST
+
 START_TEST(a_model_comes_from_one_place)
 {
     struct tp_settings settings = sound;
@@ -197,6 +218,7 @@ int main(void)
 
     tcase_add_test(cases, memory_has_units);
     tcase_add_test(cases, options_that_need_others);
+    tcase_add_test(cases, names_are_not_empty);
     tcase_add_test(cases, a_model_comes_from_one_place);
     tcase_add_test(cases, every_listed_option_is_in_the_table);
     tcase_add_test(cases, defaults);

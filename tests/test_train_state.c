@@ -54,6 +54,10 @@ START_TEST(refuses_what_is_no_state)
         {HEAD "\"3\", \"samples\": 3, \"skipped\": 0, \"tokenizer\": null" TAIL, "state.json"},
         {HEAD "3, \"samples\": 3, \"skipped\": 4, \"tokenizer\": null" TAIL, "skipped"},
         {HEAD "-1, \"samples\": 3, \"skipped\": 0, \"tokenizer\": null" TAIL, "step"},
+        {HEAD "9223372036854775807, \"samples\": 3, \"skipped\": 0, \"tokenizer\": null" TAIL,
+         "step"},
+        {HEAD "3, \"samples\": 9223372036854775807, \"skipped\": 0, \"tokenizer\": null" TAIL,
+         "samples"},
         {HEAD "3, \"samples\": 3, \"skipped\": 0, \"tokenizer\": \"words\"" TAIL, "words"},
         {HEAD "3, \"samples\": 3, \"skipped\": 0" TAIL, "tokenizer"},
     };

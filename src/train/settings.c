@@ -11,6 +11,33 @@
 
 const char *const tp_tokenizer_choices[] = {"bytes", NULL};
 
+/* Files and folders have names. */
+static enum tp_status check_names(const struct tp_settings *s)
+{
+    const struct {
+        const char *value, *option, *expected;
+    } names[] = {{s->model, "--model", "a name, a file or a folder"},
+                 {s->load, "--load", "a folder"},
+                 {s->save, "--save", "a folder"},
+                 {s->save_gradients, "--save-gradients", "a file"},
+                 {s->metrics, "--metrics", "a file"}};
+    const struct {
+        const struct tp_option_list *list;
+        const char *option;
+    } lists[] = {{&s->data, "--data-path"}, {&s->validation, "--val-data-path"}};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].value && !names[i].value[0])
+            return tp_fail(TP_ERR_USAGE, "%s: the value is empty, expected %s", names[i].option,
+                           names[i].expected);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (int k = 0; k < lists[i].list->count; k++)
+            if (!lists[i].list->at[k][0])
+                return tp_fail(TP_ERR_USAGE, "%s: a value is empty, expected a file",
+                               lists[i].option);
+    return TP_OK;
+}
+
 /* Options that only make sense beside another one. */
 static enum tp_status check_pairs(const struct tp_settings *s)
 {
@@ -62,6 +89,7 @@ enum tp_status tp_settings_check(const struct tp_settings *settings)
 {
     size_t bytes;
 
+    TP_TRY(check_names(settings));
     TP_TRY(check_model(settings));
     TP_TRY(check_pairs(settings));
     if (settings->min_lr > settings->lr)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,9 @@
 #include "data/sampler.h"
 #include "train/settings.h"
 #include "train/state.h"
+
+/* Counts that a run may still add to. */
+#define LARGEST (INT64_MAX / 2)
 
 static const char format_name[] = "terapipe-state";
 
@@ -33,7 +38,8 @@ static enum tp_status parse(const char *path, json_t *json, struct tp_state *sta
     if (tokenizer && strcmp(tokenizer, tp_tokenizer_choices[TP_TOKENIZER_BYTES]) != 0)
         return tp_fail(TP_ERR_INPUT, "%s: tokenizer %s: expected %s", path, tokenizer,
                        tp_tokenizer_choices[TP_TOKENIZER_BYTES]);
-    if (step < 0 || samples < 0 || skipped < 0 || skipped > step || seq_len < 1)
+    if (step < 0 || step > LARGEST || samples < 0 || samples > LARGEST || skipped < 0 ||
+        skipped > step || seq_len < 1 || seq_len > INT_MAX)
         return tp_fail(TP_ERR_INPUT, "%s: expected step, samples, skipped and seq_length in range",
                        path);
     *state = (struct tp_state){.step = step,
