@@ -202,6 +202,22 @@ fails 1 '/dev/null/run' train --load "$reference" --data-path "$reference/tokens
     --train-iters 1 --save /dev/null/run
 fails 1 '/dev/full' $train --metrics /dev/full
 fails 1 '--memory|limit' $train --memory 1K
+for arguments in "eval --load ok --data-path text" doctor "train --help" --version; do
+    "$terapipe" $arguments >/dev/full 2>err
+    judge 1 'standard output' $? "terapipe $arguments, with a full standard output"
+done
+
+# A run that does not start leaves the folder as it was, and so does one that finds it taken.
+again="train --num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --data-path text
+    --train-iters 1 --save ok"
+"$terapipe" $again --memory 1K >out 2>err
+judge 1 'limit' $? 'terapipe train --memory 1K into a folder that is there'
+[ "$(grep -c . ok/metrics.jsonl)" -eq 4 ] || complain 'the metrics of a run should stay'
+[ -d ok/checkpoints/step-00000004 ] || complain 'the checkpoints of a run should stay'
+if command -v flock >/dev/null; then
+    flock ok "$terapipe" $again >out 2>err
+    judge 1 'ok: another process' $? 'terapipe train into a folder that is taken'
+fi
 
 # A disk that is full in the middle of a checkpoint: here, a limit on the size of files. MPI needs
 # files of its own, so without mpiexec, and the checkpoint is larger than those.
@@ -222,6 +238,7 @@ size=$(wc -c <"$reference/model.safetensors")
 fails 1 'step 0 .*nan' train --load poisoned --data-path "$reference/tokens.bin" --train-iters 3 \
     --save run
 fails 1 'finite' generate --load poisoned --tokenizer bytes --prompt '!'
+fails 1 'poisoned.*finite' eval --load poisoned --data-path "$reference/tokens.bin"
 
 # --- ranks that are killed or stuck --------------------------------------------------------------
 

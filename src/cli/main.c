@@ -148,6 +148,14 @@ static int run_under_mpi(const struct request *request, enum tp_status read, int
     return exit_status(status);
 }
 
+/* What was printed has to arrive, or the command has failed. */
+static int end_output(int code)
+{
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || code != EXIT_SUCCESS)
+        return code;
+    return exit_status(tp_fail(TP_ERR_IO, "standard output: cannot write all of it"));
+}
+
 int main(int argc, char **argv)
 {
     struct request request;
@@ -159,16 +167,17 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
         print_usage();
-        return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
+        return end_output(argc < 2 ? EXIT_USAGE : EXIT_SUCCESS);
     }
     if (strcmp(argv[1], "--version") == 0) {
         puts(PACKAGE_STRING);
-        return EXIT_SUCCESS;
+        return end_output(EXIT_SUCCESS);
     }
     tp_phase_begin();
     enum tp_status read = read_request(&request, argc, argv);
     if (read == TP_OK && request.options.help) {
         print_help(&request);
+        tp_log_release(true);
     } else if (read != TP_OK && !is_launched()) {
         tp_log_release(true);
         code = exit_status(read);
@@ -176,5 +185,5 @@ int main(int argc, char **argv)
         code = run_under_mpi(&request, read, argc, argv);
     }
     request_fini(&request);
-    return code;
+    return end_output(code);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "train/evaluate.h"
 #include "train/phase.h"
 
@@ -128,12 +129,21 @@ static enum tp_status evaluate(struct tp_evaluation *evaluation, struct tp_worke
     const struct tp_schedule *schedules[] = {evaluation->whole, evaluation->last};
     struct tp_work work = {
         .plan = plan, .schedules = schedules, .n_schedules = evaluation->last ? 2 : 1};
+    bool leads = tp_comm_rank(worker->world) == 0;
     double loss;
 
     TP_TRY(tp_worker_open(worker, &work));
     enum tp_status status = tp_evaluation_run(evaluation, worker, &loss);
     *alone = status != TP_OK && status != TP_ERR_INPUT && status != TP_ERR_IO;
-    if (status == TP_OK && tp_comm_rank(worker->world) == 0) {
+    if (status != TP_OK)
+        return status;
+    if (!isfinite(loss)) { /* for all ranks alike */
+        if (leads)
+            tp_log(TP_LOG_ERROR, "%s: the mean loss is %g, expected a finite number",
+                   worker->source.folder, loss);
+        return TP_ERR_NONFINITE;
+    }
+    if (leads) {
         printf("loss %.6f | perplexity %.4f | %lld samples\n", loss, exp(loss),
                (long long)evaluation->samples);
         fflush(stdout);
