@@ -356,7 +356,7 @@ START_TEST(degrees_are_refused_with_a_reason)
     tp_degrees_list_fini(&list);
 
     task.devices = 97;
-    expect_fail(TP_ERR_INPUT, "--devices 97", tp_search_degrees(&task, &list));
+    expect_fail(TP_ERR_USAGE, "--devices 97", tp_search_degrees(&task, &list));
 }
 END_TEST
 

@@ -105,8 +105,8 @@ struct tp_degrees_list {
 };
 
 /* Makes plans for all (D, K, O) whose product is the number of devices, K <= L, O a divisor of H,
- * D <= B. A replica has ceil(B / D) sequences at most, and that one is planned. Local. TP_ERR_INPUT
- * when there are no such degrees; TP_ERR_MEMORY. All may be refused. */
+ * D <= B. A replica has ceil(B / D) sequences at most, and that one is planned. Local. TP_ERR_USAGE
+ * when there are no such degrees; TP_ERR_INPUT, TP_ERR_MEMORY. All may be refused. */
 enum tp_status tp_search_degrees(const struct tp_degrees_task *task, struct tp_degrees_list *list);
 void tp_degrees_list_fini(struct tp_degrees_list *list);
 

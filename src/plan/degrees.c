@@ -110,8 +110,8 @@ static enum tp_status check_memory(const struct single *single, struct tp_degree
         return TP_OK;
     degrees->outcome = TP_DEGREES_REFUSED;
     snprintf(degrees->why, sizeof degrees->why,
-             "a stage of %d layers needs %.1f GB at least, the limit is %.1f GB",
-             shape.layers.n_layer, 1e-9 * (double)need, 1e-9 * (double)limit);
+             "a stage of %d layers needs %zu bytes at least, the limit is %zu",
+             shape.layers.n_layer, need, limit);
     return TP_OK;
 }
 
@@ -203,9 +203,8 @@ static void refuse(struct tp_degrees *degrees)
 
     degrees->outcome = TP_DEGREES_REFUSED;
     snprintf(degrees->why, sizeof degrees->why,
-             "stage %d needs %.1f GB, the limit is %.1f GB (schedule %s%s)", shortage->stage,
-             1e-9 * (double)shortage->need, 1e-9 * (double)shortage->limit,
-             tp_schedule_name(degrees->found.plan->schedule),
+             "stage %d needs %zu bytes, the limit is %zu (schedule %s%s)", shortage->stage,
+             shortage->need, shortage->limit, tp_schedule_name(degrees->found.plan->schedule),
              degrees->found.plan->recompute ? ", recompute" : "");
     tp_found_fini(&degrees->found);
 }
@@ -270,7 +269,7 @@ enum tp_status tp_search_degrees(const struct tp_degrees_task *task, struct tp_d
 
     walk.list.count = list_degrees(task, NULL);
     if (walk.list.count == 0)
-        return tp_fail(TP_ERR_INPUT,
+        return tp_fail(TP_ERR_USAGE,
                        "--devices %d: expected data times pipe times op, where pipe is at most %d, "
                        "op a divisor of %d, and data at most %d",
                        task->devices, task->search.model->n_layer, task->search.model->n_head,
