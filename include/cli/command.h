@@ -15,14 +15,16 @@ struct tp_command {
     const char *summary;         /* one line */
     const char *const *options;  /* names, in the order of its help; NULL-terminated */
     const char *const *required; /* those that have to be given; NULL-terminated */
+    const struct tp_option *own; /* rows in place of the shared table's; ends with a NULL name */
+    const char *argument;        /* what it is given besides options, goes to plan; NULL: nothing */
+    bool local;                  /* needs neither other ranks nor devices: world is NULL */
     /* Runs it over the ranks of world. Each error was said in one line by one rank when it returns;
      * *alone: but not agreed, so that the job has to be ended at once. */
     enum tp_status (*run)(const struct tp_settings *settings, struct tp_comm *world, bool *alone);
 };
 
 extern const struct tp_command tp_command_train, tp_command_eval, tp_command_generate,
-    tp_command_profile,
-    tp_command_doctor;
+    tp_command_profile, tp_command_plan, tp_command_simulate, tp_command_doctor;
 extern const struct tp_command *const tp_commands[]; /* NULL-terminated */
 
 /* Options of a command at most. */

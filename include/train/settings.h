@@ -4,6 +4,7 @@
 #ifndef TP_TRAIN_SETTINGS_H
 #define TP_TRAIN_SETTINGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +21,7 @@ struct tp_settings {
     int n_layer, n_embd, n_head, vocab_size;
 
     /* how a step is cut and who computes what */
-    int seq_len, batch, pipe, group_size;
+    int seq_len, batch, pipe, op, replicas, group_size;
     int schedule; /* enum tp_schedule_kind */
     const char *slices;
 
@@ -32,6 +33,13 @@ struct tp_settings {
     /* planning */
     double budget;      /* seconds of profiling; 0: not given */
     const char *output; /* where a profile or a plan goes */
+    struct tp_option_list profiles;
+    const char *hardware, *plan, *trace;
+    int devices, grain;
+    int objective; /* enum tp_objective */
+    int recompute; /* enum tp_recompute */
+    double epsilon;
+    bool json;
 
     /* data */
     struct tp_option_list data, validation;

@@ -11,13 +11,14 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "device/device.h"
+#include "plan/search.h"
 #include "train/phase.h"
 
 enum { EXIT_USAGE = 2 };
 
-const struct tp_command *const tp_commands[] = {&tp_command_train, &tp_command_eval,
-                                                &tp_command_generate, &tp_command_profile,
-                                                &tp_command_doctor, NULL};
+const struct tp_command *const tp_commands[] = {
+    &tp_command_train, &tp_command_eval,     &tp_command_generate, &tp_command_profile,
+    &tp_command_plan,  &tp_command_simulate, &tp_command_doctor,   NULL};
 
 static void print_usage(void)
 {
@@ -59,9 +60,28 @@ static enum tp_status fail_command(const char *name)
     return tp_fail(TP_ERR_USAGE, "%s: unknown command, expected one of %s", name, names);
 }
 
+/* What there is besides options. */
+static enum tp_status take_argument(struct request *request)
+{
+    const struct tp_option_list *given = &request->options.positional;
+    const struct tp_command *command = request->command;
+    const int wanted = command->argument != NULL;
+
+    if (given->count < wanted)
+        return tp_fail(TP_ERR_USAGE, "%s is missing, see terapipe %s --help", command->argument,
+                       command->name);
+    if (given->count > wanted)
+        return tp_fail(TP_ERR_USAGE, "%s: expected %s, see terapipe %s --help", given->at[wanted],
+                       wanted ? "options and one file" : "options only", command->name);
+    if (wanted)
+        request->settings.plan = given->at[0];
+    return TP_OK;
+}
+
 static enum tp_status read_request(struct request *request, int argc, char **argv)
 {
-    *request = (struct request){.settings.tokenizer = TP_TOKENIZER_NONE};
+    *request = (struct request){.settings.tokenizer = TP_TOKENIZER_NONE,
+                                .settings.recompute = TP_RECOMPUTE_NEEDED};
     request->command = find_command(argv[1]);
     if (!request->command)
         return fail_command(argv[1]);
@@ -70,9 +90,7 @@ static enum tp_status read_request(struct request *request, int argc, char **arg
                             argc - 1, argv + 1));
     if (request->options.help)
         return TP_OK;
-    if (request->options.positional.count > 0)
-        return tp_fail(TP_ERR_USAGE, "%s: expected options only, see terapipe %s --help",
-                       request->options.positional.at[0], request->command->name);
+    TP_TRY(take_argument(request));
     request->record =
         tp_command_record(request->command, request->rows, request->n_rows, &request->settings);
     if (!request->record)
@@ -89,8 +107,11 @@ static void request_fini(struct request *request)
 
 static void print_help(const struct request *request)
 {
-    printf("usage: terapipe %s [OPTION...]\n\n%s\n\n", request->command->name,
-           request->command->summary);
+    const struct tp_command *command = request->command;
+
+    printf("usage: terapipe %s%s%s [OPTION...]\n\n%s\n\n", command->name,
+           command->argument ? " " : "", command->argument ? command->argument : "",
+           command->summary);
     tp_options_help(request->rows, request->n_rows, stdout);
 }
 
@@ -126,6 +147,16 @@ static enum tp_status run_together(const struct request *request, enum tp_status
     if (alone)
         MPI_Abort(MPI_COMM_WORLD, exit_status(status));
     return status;
+}
+
+/* A command for which this process is enough. */
+static int run_locally(const struct request *request, enum tp_status read)
+{
+    bool alone;
+
+    tp_log_release(true);
+    return exit_status(read == TP_OK ? request->command->run(&request->settings, NULL, &alone)
+                                     : read);
 }
 
 static int run_under_mpi(const struct request *request, enum tp_status read, int argc, char **argv)
@@ -178,6 +209,8 @@ int main(int argc, char **argv)
     if (read == TP_OK && request.options.help) {
         print_help(&request);
         tp_log_release(true);
+    } else if (request.command && request.command->local) {
+        code = run_locally(&request, read);
     } else if (read != TP_OK && !is_launched()) {
         tp_log_release(true);
         code = exit_status(read);

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "device/device.h"
 #include "plan/plan.h"
+#include "plan/search.h"
 
 static const char *const sampler_choices[] = {"sequential", "shuffle", NULL};
 
@@ -48,6 +49,28 @@ static const struct tp_option table[] = {
      .help = "how a sequence is cut: uniformly or as listed (up to 4 when not given)"},
     {"group-size", NULL, INT(1), FIELD(group_size), .argument = "SEQUENCES",
      .help = "sequences that are cut together (batch/stages when not given)"},
+
+    {"profile", NULL, LIST, FIELD(profiles), .argument = "FILE",
+     .help = "measured costs, a file for each op degree"},
+    {"hardware", NULL, TEXT, FIELD(hardware), .argument = "NAME|FILE",
+     .help = "costs estimated from data sheets: v100-25gbe, a100, h100, mi250"},
+    {"devices", NULL, INT(1), FIELD(devices), .argument = "N",
+     .help = "search all data, pipe and op degrees of so many devices"},
+    {"tensor-model-parallel-size", "op", INT(1), FIELD(op), .argument = "RANKS",
+     .help = "ranks that share each layer (1, or any with --devices, when not given)"},
+    {"data", NULL, INT(1), FIELD(replicas), .argument = "REPLICAS",
+     .help = "copies of the pipeline (1, or any with --devices, when not given)"},
+    {"grain", NULL, INT(1), FIELD(grain), .initial = "8", .argument = "TOKENS",
+     .help = "planned slices begin at multiples of it"},
+    {"objective", NULL, CHOICE(tp_objective_choices), FIELD(objective), .initial = "exact",
+     .argument = "NAME", .help = "exact, or paper: forward and backward as one"},
+    {"epsilon", NULL, REAL(0, DBL_MAX), FIELD(epsilon), .initial = "0", .argument = "SEC",
+     .help = "longest slices are not told apart within it"},
+    {"recompute", NULL, CHOICE(tp_recompute_choices), FIELD(recompute), .argument = "NAME",
+     .help = "none, or cell: activations from a stage's input (as memory needs when not given)"},
+    {"trace", NULL, TEXT, FIELD(trace), .argument = "FILE",
+     .help = "write a Chrome trace of the step"},
+    {"json", NULL, .type = TP_OPTION_FLAG, FIELD(json), .help = "print JSON"},
 
     {"gemm", NULL, CHOICE(tp_gemm_choices), FIELD(gemm), .initial = "auto", .argument = "NAME",
      .help = "matrix products by: auto, clblast, cblas"},
@@ -131,8 +154,11 @@ static const struct tp_option table[] = {
 };
 enum { TABLE = sizeof table / sizeof *table };
 
-static const struct tp_option *find(const char *name)
+static const struct tp_option *find(const struct tp_command *command, const char *name)
 {
+    for (const struct tp_option *own = command->own; own && own->name; own++)
+        if (strcmp(own->name, name) == 0)
+            return own;
     for (int i = 0; i < TABLE; i++)
         if (strcmp(table[i].name, name) == 0)
             return &table[i];
@@ -152,7 +178,7 @@ int tp_command_rows(const struct tp_command *command, struct tp_option rows[TP_C
     int count = 0;
 
     for (; command->options[count]; count++) {
-        const struct tp_option *row = find(command->options[count]);
+        const struct tp_option *row = find(command, command->options[count]);
         if (!row || count == TP_COMMAND_OPTIONS)
             return 0;
         rows[count] = *row;
