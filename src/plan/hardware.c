@@ -25,10 +25,10 @@ static const struct tp_hardware presets[] = {
         .peak_flops = 125e12,
         .memory = 16 * GB,
         .memory_bandwidth = 900 * GB,
-        .launch_seconds = 18e-6,
+        .launch_seconds = 17.5e-6,
         .element_bytes = 2,
         .devices_per_node = 8,
-        .node_latency = 10e-6,
+        .node_latency = 6e-6,
         .node_bandwidth = 150 * GB,
         .network_latency = 50e-6,
         .network_bandwidth = 25 * GBIT,
@@ -147,10 +147,10 @@ enum tp_status tp_hardware_find(const char *name, struct tp_hardware *hardware)
  * A product of [m, k] and [k, n] takes as long as one that is larger in each dimension would at a
  * fixed share of the peak: the time to fill the device, which is what short slices and narrow op
  * ranks pay. It takes no less than its memory traffic. All numbers of the fit are in this table. It
- * was made once, with the launch and the node's latency of the V100 preset, on the 25 latencies of
- * the TeraPipe paper that have a scheme (figures 5 to 7) together, as simulated with links,
- * gradient all-reduce and update, without embedding and head: half of the errors are below 5 %, all
- * but one below 23 %. */
+ * was made once, with the launch and the node's latency of the V100 preset, on all latencies of the
+ * TeraPipe paper that have a scheme together (figures 5 to 7: 25, and 9 of uniform slices), as
+ * simulated with links, gradient all-reduce and update, without embedding and head. doc/paper.md
+ * has the error of each. */
 static const struct {
     double gemm;         /* share of the peak that large products reach */
     double fill_rows;    /* rows of the slice that fill costs */
@@ -162,14 +162,14 @@ static const struct {
     double memory;       /* share of the memory bandwidth that is reached */
     double link;         /* share of the links' bandwidth that is reached */
 } fit = {
-    .gemm = 0.72,
-    .fill_rows = 64,
-    .fill_width = 560,
+    .gemm = 0.8,
+    .fill_rows = 30,
+    .fill_width = 640,
     .kernels = 50,
-    .whole_passes = 32,
-    .split_passes = 20,
-    .score_passes = 3.5,
-    .memory = 0.8,
+    .whole_passes = 30,
+    .split_passes = 11,
+    .score_passes = 3,
+    .memory = 0.5,
     .link = 0.68,
 };
 
