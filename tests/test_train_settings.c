@@ -92,6 +92,26 @@ START_TEST(names_are_not_empty)
 }
 END_TEST
 
+START_TEST(outputs_are_not_inputs)
+{
+    const char *data[] = {"outputs_are_not_inputs.tmp"};
+    struct tp_settings settings = sound;
+    FILE *file = fopen(data[0], "w");
+
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+    settings.data = (struct tp_option_list){.count = 1, .at = data};
+    settings.metrics = "another.tmp";
+    ck_assert_int_eq(tp_settings_check(&settings), TP_OK);
+    settings.metrics = "./outputs_are_not_inputs.tmp";
+    expect_fail(TP_ERR_USAGE, "--metrics", tp_settings_check(&settings));
+    settings.metrics = NULL;
+    settings.save_gradients = data[0];
+    expect_fail(TP_ERR_USAGE, "--save-gradients", tp_settings_check(&settings));
+    remove(data[0]);
+}
+END_TEST
+
 START_TEST(a_model_comes_from_one_place)
 {
     struct tp_settings settings = sound;
@@ -219,6 +239,7 @@ int main(void)
     tcase_add_test(cases, memory_has_units);
     tcase_add_test(cases, options_that_need_others);
     tcase_add_test(cases, names_are_not_empty);
+    tcase_add_test(cases, outputs_are_not_inputs);
     tcase_add_test(cases, a_model_comes_from_one_place);
     tcase_add_test(cases, every_listed_option_is_in_the_table);
     tcase_add_test(cases, defaults);

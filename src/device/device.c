@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "opencl.h"
@@ -85,7 +86,11 @@ static enum tp_status describe(const struct handle *handle, struct tp_device_inf
 #undef GET
     info->type = type_name(type);
     info->compute_units = (int)units;
-    info->memory = (size_t)memory;
+    /* A CPU device has the host's memory; drivers report a part of it that varies from run to run.
+     */
+    info->memory = type & CL_DEVICE_TYPE_CPU
+                       ? (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE)
+                       : (size_t)memory;
     info->max_buffer = (size_t)max_buffer;
     info->unified = unified == CL_TRUE;
     info->native_kernels = (capabilities & CL_EXEC_NATIVE_KERNEL) != 0;

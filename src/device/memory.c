@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "opencl.h"
@@ -24,9 +23,6 @@ enum tp_status tp_arena_new(struct tp_device *device, size_t limit, struct tp_ar
         return tp_fail(TP_ERR_MEMORY, "no memory for an arena");
     made->device = device;
     made->limit = limit != 0 ? limit : device->info.memory;
-    if (limit == 0 &&
-        device->direct) /* the host's memory, of which drivers report a varying part */
-        made->limit = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     *arena = made;
     return TP_OK;
 }

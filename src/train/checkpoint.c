@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,17 @@ static enum tp_status bring(struct tp_worker *worker, enum tp_kind kind, int row
     return tp_comm_wait(&request);
 }
 
+/* Weights that an update drove beyond all numbers must not become the newest checkpoint. */
+static enum tp_status check_weights(const struct tp_parameter *parameter, const float *values)
+{
+    for (size_t i = 0; i < parameter->count; i++)
+        if (!isfinite(values[i]))
+            return tp_fail(TP_ERR_NONFINITE,
+                           "no checkpoint is written: %s has weights that are not finite",
+                           parameter->name);
+    return TP_OK;
+}
+
 /* Runs through the table. Rank 0 goes on receiving after it failed to write (*written), since the
  * others go on sending. */
 static enum tp_status gather(struct tp_worker *worker, const struct tp_plan *plan,
@@ -53,6 +65,8 @@ static enum tp_status gather(struct tp_worker *worker, const struct tp_plan *pla
 {
     for (int row = 0; row < worker->parameters.count; row++) {
         TP_TRY(bring(worker, kind, row, owner_of(worker, plan, row), buffer));
+        if (writer && *written == TP_OK && kind == TP_WEIGHT)
+            *written = check_weights(&worker->parameters.at[row], buffer);
         if (writer && *written == TP_OK)
             *written = tp_safetensors_write(writer, buffer, worker->parameters.at[row].count);
     }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "train/settings.h"
 
@@ -85,6 +86,31 @@ static enum tp_status check_model(const struct tp_settings *s)
     return TP_OK;
 }
 
+/* Are two names one file that is there? */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && S_ISREG(one.st_mode) &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+/* What is written must not be what is read. */
+static enum tp_status check_outputs(const struct tp_settings *settings)
+{
+    const char *const outputs[][2] = {{"metrics", settings->metrics},
+                                      {"save-gradients", settings->save_gradients}};
+    const struct tp_option_list *const inputs[] = {&settings->data, &settings->validation};
+
+    for (int o = 0; o < 2; o++)
+        for (int list = 0; list < 2 && outputs[o][1]; list++)
+            for (int i = 0; i < inputs[list]->count; i++)
+                if (same_file(outputs[o][1], inputs[list]->at[i]))
+                    return tp_fail(TP_ERR_USAGE, "--%s %s: expected a file of its own, not data",
+                                   outputs[o][0], outputs[o][1]);
+    return TP_OK;
+}
+
 enum tp_status tp_settings_check(const struct tp_settings *settings)
 {
     size_t bytes;
@@ -92,6 +118,7 @@ enum tp_status tp_settings_check(const struct tp_settings *settings)
     TP_TRY(check_names(settings));
     TP_TRY(check_model(settings));
     TP_TRY(check_pairs(settings));
+    TP_TRY(check_outputs(settings));
     if (settings->min_lr > settings->lr)
         return tp_fail(TP_ERR_USAGE, "--min-lr %g: expected at most --lr %g", settings->min_lr,
                        settings->lr);

@@ -282,8 +282,10 @@ enum tp_status tp_source_model(const struct tp_source *source, const struct tp_s
         TP_TRY(model_asked(settings, settings->seq_len, &loaded, &free_length));
     }
     int length = settings->seq_len ? settings->seq_len : loaded.n_positions;
-    if (free_length)
+    if (free_length) {
         loaded.n_positions = length;
+        TP_TRY(tp_model_check(&loaded, "--seq-length"));
+    }
     if (length > loaded.n_positions)
         return tp_fail(TP_ERR_USAGE,
                        "--seq-length %d: expected at most %d, the model's n_positions", length,
