@@ -8,6 +8,8 @@ mpiexec=${MPIEXEC:-mpiexec}
 
 bench/bench_plan
 echo
+sh "$(dirname "$0")/paper.sh"
+echo
 bench/bench_gemm --hidden-size 768 --seconds 0.05 --rounds 3
 echo
 "$mpiexec" -n 1 bench/bench_step
