@@ -825,8 +825,6 @@ static enum tp_status figure_3(const struct published *p, FILE *out)
     struct setting one;
     struct estimated e;
 
-    if (p->n_settings == 0)
-        return tp_fail(TP_ERR_INPUT, "%s: there is no setting", p->tables[0].path);
     one = p->settings[0];
     one.pipe = one.op = 1;
     TP_TRY(estimate(&one, &e));

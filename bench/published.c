@@ -42,9 +42,9 @@ static enum tp_status csv_split(struct csv *csv)
                            csv->rows + 1, column, csv->columns);
         column = 0;
     }
-    if (csv->rows > MOST_ROWS)
-        return tp_fail(TP_ERR_INPUT, "%s: %d rows, expected %d at most", csv->path, csv->rows,
-                       MOST_ROWS);
+    if (csv->rows < 1 || csv->rows > MOST_ROWS)
+        return tp_fail(TP_ERR_INPUT, "%s: %d lines, expected the columns' names and 1 to %d rows",
+                       csv->path, csv->rows + 1, MOST_ROWS);
     return TP_OK;
 }
 
