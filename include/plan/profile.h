@@ -39,8 +39,10 @@ struct tp_layer_times {
 /* One kind of device; tables per direction. */
 struct tp_profile_device {
     char *name;
-    size_t memory;     /* bytes; 0: unlimited */
-    double peak_flops; /* 0: unknown */
+    size_t memory;          /* bytes; 0: unlimited */
+    double peak_flops;      /* 0: unknown */
+    double reference_flops; /* what the reference product of the profiler (train/reference.h)
+                               reached when the device was as fast as the times say; 0: unknown */
     struct tp_footprint footprint;
     struct tp_layer_times layer[2];
     struct tp_table embed[2], head[2]; /* empty: they take no time */

@@ -34,7 +34,6 @@ struct tp_measure {
     int head_chunk;         /* tokens for which logits exist at once */
     double head_share;      /* of the vocabulary that was measured: the time is proportional */
     double parameters;      /* that an update covers */
-    double reference_flops; /* of the reference product */
 };
 
 /* Measures, coarse before fine, until the seconds since began (tp_clock_now()) are over or every

@@ -278,6 +278,7 @@ static enum tp_status read_facts(const struct tp_json *json, struct tp_profile_d
 {
     struct tp_json memory = tp_json_member(json, "memory");
     struct tp_json peak = tp_json_member(json, "peak_flops");
+    struct tp_json reference = tp_json_member(json, "reference_flops");
     struct tp_json footprint = tp_json_member(json, "footprint");
     int align = 4096;
     double bytes = 0;
@@ -288,6 +289,8 @@ static enum tp_status read_facts(const struct tp_json *json, struct tp_profile_d
     }
     if (peak.value != NULL)
         TP_TRY(tp_json_real(&peak, 0, DBL_MAX, &device->peak_flops));
+    if (reference.value != NULL)
+        TP_TRY(tp_json_real(&reference, 0, DBL_MAX, &device->reference_flops));
     if (footprint.value == NULL)
         return TP_OK;
     TP_TRY(tp_json_object(&footprint));
@@ -539,6 +542,8 @@ static json_t *device_json(const struct tp_profile_device *device)
         failed |= json_object_set_new(facts, "memory", json_integer((json_int_t)device->memory));
     if (device->peak_flops != 0)
         failed |= json_object_set_new(facts, "peak_flops", json_real(device->peak_flops));
+    if (device->reference_flops != 0)
+        failed |= json_object_set_new(facts, "reference_flops", json_real(device->reference_flops));
     json_t *json = json_pack("{s:o, s:{s:o, s:o}, s:o*, s:o*}", "device", facts, "layer",
                              direction_names[TP_FORWARD], layer_json(&device->layer[TP_FORWARD]),
                              direction_names[TP_BACKWARD], layer_json(&device->layer[TP_BACKWARD]),

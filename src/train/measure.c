@@ -10,6 +10,7 @@
 #include "device/memory.h"
 #include "train/measure.h"
 #include "train/phase.h"
+#include "train/reference.h"
 
 /* ---- What is measured, in which order ---- */
 
@@ -139,12 +140,7 @@ struct rig {
     struct tp_parameters parameters;
     struct tp_cell *cell;
     struct tp_stage stage;
-    struct tp_arena *arena; /* of the reference product */
-    struct tp_view a, b, c;
-    struct reference {
-        int count; /* of products */
-        double seconds;
-    } reference;     /* the latest one */
+    struct tp_reference reference;
     float *noise;    /* [unit_rows, C] a gradient that comes in */
     int32_t *tokens; /* [batch, T] */
     int layer;       /* next one to be measured, so that weights are not in a cache still */
@@ -235,43 +231,6 @@ static enum tp_status fill_weights(struct rig *rig)
     return status;
 }
 
-/* The product that everything is compared with, on every device the same. */
-static const struct tp_gemm product = {.m = 256, .n = 768, .k = 768};
-
-/* Repeats it for about that many seconds. */
-static enum tp_status time_reference(struct rig *rig, double seconds)
-{
-    const struct reference *last = &rig->reference;
-    const double wanted = seconds / last->seconds * last->count;
-    struct reference now = {.count = wanted < 1 ? 1 : wanted < 1e6 ? (int)wanted : 1000000};
-    const double began = tp_clock_now();
-
-    for (int i = 0; i < now.count; i++)
-        TP_TRY(tp_gemm(rig->worker->device, rig->c, rig->a, rig->b, &product));
-    TP_TRY(tp_device_finish(rig->worker->device));
-    now.seconds = tp_clock_now() - began;
-    rig->reference = now;
-    return TP_OK;
-}
-
-/* Seconds that a reference takes, about. */
-#define REFERENCE_SECONDS 3e-3
-
-static enum tp_status take_reference(struct rig *rig)
-{
-    struct tp_device *device = rig->worker->device;
-
-    TP_TRY(tp_arena_new(device, 0, &rig->arena));
-    TP_TRY(tp_arena_take(rig->arena, "reference", product.m * product.k, &rig->a));
-    TP_TRY(tp_arena_take(rig->arena, "reference", product.k * product.n, &rig->b));
-    TP_TRY(tp_arena_take(rig->arena, "reference", product.m * product.n, &rig->c));
-    rig->measure->reference_flops = 2.0 * (double)product.m * (double)product.n * (double)product.k;
-    rig->reference = (struct reference){.count = 1, .seconds = 1};
-    for (int i = 0; i < 3; i++) /* the first one may compile, the second one tells its time */
-        TP_TRY(time_reference(rig, REFERENCE_SECONDS));
-    return TP_OK;
-}
-
 static enum tp_status take_memory(struct rig *rig)
 {
     const size_t tokens = (size_t)rig->shape.batch * (size_t)rig->shape.seq_len;
@@ -305,14 +264,14 @@ static enum tp_status rig_init(struct rig *rig, int sequences)
     tp_cell_stage(rig->cell, &rig->stage);
     TP_TRY(fill_weights(rig));
     TP_TRY(take_memory(rig));
-    TP_TRY(take_reference(rig));
+    TP_TRY(tp_reference_init(&rig->reference, worker->device));
     return begin_step(rig);
 }
 
 static void rig_fini(struct rig *rig)
 {
     tp_cell_free(rig->cell);
-    tp_arena_free(rig->arena);
+    tp_reference_fini(&rig->reference);
     tp_parameters_fini(&rig->parameters);
     free(rig->noise);
     free(rig->tokens);
@@ -375,12 +334,12 @@ static enum tp_status take_shot(struct rig *rig, const struct tp_measure_item *i
 {
     const struct tp_unit unit = {.slice = {.start = item->context, .length = item->tokens},
                                  .sequences = item->sequences};
-    const struct reference before = rig->reference;
+    const struct tp_reference before = rig->reference;
 
     TP_TRY(refresh_gradient(rig, &unit));
     TP_TRY(item->part == TP_MEASURED_UPDATE ? time_update(rig, &shot->seconds[0])
                                             : time_part(rig, item, &unit, shot->seconds));
-    TP_TRY(time_reference(rig, REFERENCE_SECONDS));
+    TP_TRY(tp_reference_time(&rig->reference));
     shot->reference =
         (before.seconds + rig->reference.seconds) / (before.count + rig->reference.count);
     return TP_OK;

@@ -13,6 +13,7 @@
 #include "train/measure.h"
 #include "train/phase.h"
 #include "train/profiler.h"
+#include "train/reference.h"
 
 /* Sequences of the largest group that is measured. */
 enum { MOST_SEQUENCES = 8 };
@@ -250,7 +251,8 @@ static enum tp_status fit_kind(struct samples *samples, int rank, const struct t
     device->footprint = facts->kind.footprint;
     select_part(samples, TP_MEASURED_LAYER, TP_FORWARD);
     samples->reference = tp_fit_reference(samples->at, samples->count);
-    device->peak_flops = samples->all->measure->reference_flops / fastest_reference(samples);
+    device->peak_flops = TP_REFERENCE_FLOPS / fastest_reference(samples);
+    device->reference_flops = TP_REFERENCE_FLOPS / samples->reference;
     TP_TRY(fit_layer(samples, worker->seq_len, device, errors));
     TP_TRY(fit_ends(samples, device));
     return fit_update(samples, facts->parameters, profile);
