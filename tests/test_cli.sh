@@ -110,6 +110,17 @@ works '^wrote two.json$' "$mpiexec" -n 2 "$terapipe" profile $tiny --budget 0.5 
 grep -q '"format": "terapipe-profile"' profile.json && grep -q '"link"' two.json ||
     complain "profile should write profiles"
 
+# What devices measured decides the plan of a run, which can be run again and not be contradicted.
+short="train $tiny --global-batch-size 4 --data-path text --train-iters 1"
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --budget 0.5 --save planned
+grep -q '"predicted"' planned/plan.json && grep -q terapipe-profile planned/profile.json ||
+    complain "a run should have a plan with what is predicted, and a profile"
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --plan planned/plan.json
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --profile planned/profile.json
+"$mpiexec" -n 2 "$terapipe" train $tiny --data-path text --train-iters 1 --global-batch-size 3 \
+    --plan planned/plan.json >out 2>err
+judge 2 "--global-batch-size 3: contradicts --plan planned/plan.json.* 4" $? "a plan for 4 sequences"
+
 # --- a mistaken command line ---------------------------------------------------------------------
 
 fails 2 'voodoo: unknown command' voodoo

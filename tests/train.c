@@ -96,6 +96,8 @@ static struct tp_settings settings_of(const struct reference *reference)
         .seq_len = reference->seq_len,
         .batch = reference->batch,
         .schedule = TP_SCHEDULE_TERAPIPE,
+        .slices = "4",
+        .group_size = 2,
         .gemm = TP_GEMM_AUTO,
         .threads = 1,
         .data = {.count = 1, .at = mine},

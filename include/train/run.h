@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "plan/plan.h"
+#include "train/planner.h"
 #include "train/worker.h"
 
 struct tp_metrics_file {
@@ -35,9 +36,10 @@ void tp_run_close(struct tp_run *run);
  * TP_ERR_MEMORY. */
 enum tp_status tp_run_begin(struct tp_run *run, const struct tp_settings *settings, int64_t first);
 
-/* Writes config.json, options.json, plan.json and gemm.json. Local. TP_ERR_IO, TP_ERR_MEMORY. */
+/* Writes config.json, options.json, plan.json, gemm.json and, if there is one, profile.json. Local.
+ * TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_run_describe(const struct tp_run *run, const struct tp_worker *worker,
-                               const struct tp_plan *plan);
+                               const struct tp_planned *planned);
 
 struct tp_step_metrics {
     int64_t step; /* counted from 0 */

@@ -22,7 +22,7 @@ struct tp_settings {
 
     /* how a step is cut and who computes what */
     int seq_len, batch, pipe, op, replicas, group_size;
-    int schedule; /* enum tp_schedule_kind */
+    int schedule; /* enum tp_schedule_kind, or TP_SEARCH_AUTO where one plans */
     const char *slices;
 
     /* devices */

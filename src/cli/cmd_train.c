@@ -1,10 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "cli/command.h"
+#include "plan/search.h"
 #include "train/trainer.h"
+
+/* What a planner finds when it is not given. */
+static const struct tp_option own[] = {
+    {.name = "global-batch-size",
+     .type = TP_OPTION_INT,
+     .offset = offsetof(struct tp_settings, batch),
+     .min = 1,
+     .max = INT_MAX,
+     .argument = "SEQUENCES",
+     .help = "sequences of a step (1, or the plan's, when not given)"},
+    {.name = "schedule",
+     .type = TP_OPTION_CHOICE,
+     .offset = offsetof(struct tp_settings, schedule),
+     .initial = "auto",
+     .choices = tp_search_choices,
+     .argument = "NAME",
+     .help = "whole sequences or token slices: gpipe, terapipe, or auto: the faster one"},
+    {.name = "slices",
+     .type = TP_OPTION_STRING,
+     .offset = offsetof(struct tp_settings, slices),
+     .argument = "N|TOKENS,...",
+     .help = "how a sequence is cut: uniformly or as listed (planned when not given)"},
+    {.name = "group-size",
+     .type = TP_OPTION_INT,
+     .offset = offsetof(struct tp_settings, group_size),
+     .min = 1,
+     .max = INT_MAX,
+     .argument = "SEQUENCES",
+     .help = "sequences that are cut together (planned when not given)"},
+    {.name = NULL},
+};
 
 const struct tp_command tp_command_train = {
     .name = "train",
@@ -28,6 +61,10 @@ const struct tp_command tp_command_train = {
                                      "schedule",
                                      "slices",
                                      "group-size",
+                                     "grain",
+                                     "plan",
+                                     "profile",
+                                     "budget",
                                      "lr",
                                      "min-lr",
                                      "lr-warmup-iters",
@@ -54,5 +91,6 @@ const struct tp_command tp_command_train = {
                                      "memory",
                                      NULL},
     .required = (const char *const[]){"data-path", "train-iters", NULL},
+    .own = own,
     .run = tp_train,
 };

@@ -68,6 +68,7 @@ static const struct tp_option table[] = {
      .help = "longest slices are not told apart within it"},
     {"recompute", NULL, CHOICE(tp_recompute_choices), FIELD(recompute), .argument = "NAME",
      .help = "none, or cell: activations from a stage's input (as memory needs when not given)"},
+    {"plan", NULL, TEXT, FIELD(plan), .argument = "FILE", .help = "run this plan"},
     {"trace", NULL, TEXT, FIELD(trace), .argument = "FILE",
      .help = "write a Chrome trace of the step"},
     {"json", NULL, .type = TP_OPTION_FLAG, FIELD(json), .help = "print JSON"},

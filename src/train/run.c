@@ -203,27 +203,32 @@ void tp_run_close(struct tp_run *run)
 }
 
 enum tp_status tp_run_describe(const struct tp_run *run, const struct tp_worker *worker,
-                               const struct tp_plan *plan)
+                               const struct tp_planned *planned)
 {
     const char *options = worker->settings->record;
     enum tp_status status = TP_OK;
     char *paths[] = {
         tp_file_join(run->folder, TP_FILE_CONFIG), tp_file_join(run->folder, "plan.json"),
-        tp_file_join(run->folder, TP_FILE_GEMM), tp_file_join(run->folder, "options.json")};
+        tp_file_join(run->folder, TP_FILE_GEMM), tp_file_join(run->folder, "options.json"),
+        tp_file_join(run->folder, "profile.json")};
+    enum { FILES = sizeof paths / sizeof *paths };
 
-    for (int i = 0; i < 4 && status == TP_OK; i++)
+    for (int i = 0; i < FILES && status == TP_OK; i++)
         if (!paths[i])
             status =
                 tp_fail(TP_ERR_MEMORY, "%s: no memory for the names of its files", run->folder);
     if (status == TP_OK)
         status = tp_model_save(&worker->model, paths[0]);
     if (status == TP_OK)
-        status = tp_plan_save(plan, NULL, paths[1]);
+        status = tp_plan_save(
+            planned->plan, planned->predicted.n_stages > 0 ? &planned->predicted : NULL, paths[1]);
     if (status == TP_OK)
         status = tp_placement_save_gemm(worker->placements, tp_comm_size(worker->world), paths[2]);
     if (status == TP_OK && options)
         status = tp_file_write(paths[3], options, strlen(options));
-    for (int i = 0; i < 4; i++)
+    if (status == TP_OK && planned->profile)
+        status = tp_profile_save(planned->profile, paths[4]);
+    for (int i = 0; i < FILES; i++)
         free(paths[i]);
     return status;
 }

@@ -10,16 +10,17 @@
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/phase.h"
+#include "train/planner.h"
 #include "train/progress.h"
 #include "train/run.h"
 #include "train/trainer.h"
 
 struct trainer {
-    const struct tp_settings *settings;
+    struct tp_settings settings;
     struct tp_comm *world;
     bool leads; /* rank 0: it writes and prints */
     struct tp_worker worker;
-    struct tp_plan *plan;
+    struct tp_planned planned;
     struct tp_schedule *schedule;
 
     struct tp_tokens *tokens;
@@ -41,7 +42,7 @@ struct trainer {
 /* Where the training stands: at the beginning, or where a checkpoint left it. */
 static void find_state(struct trainer *t)
 {
-    const struct tp_settings *s = t->settings;
+    const struct tp_settings *s = &t->settings;
     const struct tp_state *was = &t->worker.source.state;
     bool text = tp_tokens_text(t->tokens) != NULL;
 
@@ -64,7 +65,7 @@ static void find_state(struct trainer *t)
 /* Memory for the tokens of a step, on the stages that need them. */
 static enum tp_status make_batch(struct trainer *t)
 {
-    size_t count = (size_t)t->plan->batch * (size_t)t->worker.seq_len;
+    size_t count = (size_t)t->planned.plan->batch * (size_t)t->worker.seq_len;
 
     if (tp_worker_is_first(&t->worker))
         t->inputs = malloc(count * sizeof *t->inputs);
@@ -73,34 +74,70 @@ static enum tp_status make_batch(struct trainer *t)
     if ((tp_worker_is_first(&t->worker) && !t->inputs) ||
         (tp_worker_is_last(&t->worker) && !t->targets))
         return tp_fail(TP_ERR_MEMORY, "--global-batch-size %d: no memory for its tokens",
-                       t->plan->batch);
+                       t->planned.plan->batch);
     return TP_OK;
 }
 
-/* All that can be checked without a device. */
+/* What a plan is run by. */
+static enum tp_status make_schedules(struct trainer *t)
+{
+    const struct tp_settings *s = &t->settings;
+
+    TP_TRY(tp_worker_schedule(&t->worker, t->planned.plan, &t->schedule));
+    if (s->validation.count == 0)
+        return TP_OK;
+    return tp_evaluation_init(&t->evaluation, &t->worker, t->planned.plan, &s->validation,
+                              s->eval_iters);
+}
+
+static void drop_schedules(struct trainer *t)
+{
+    tp_evaluation_fini(&t->evaluation);
+    t->evaluation = (struct tp_evaluation){.batch = 0};
+    tp_schedule_free(t->schedule);
+    t->schedule = NULL;
+}
+
+/* All that can be checked without a device; the plan is a first one where nobody said it all. */
 static enum tp_status prepare(struct trainer *t)
 {
-    const struct tp_settings *s = t->settings;
+    const struct tp_settings *s = &t->settings;
 
-    TP_TRY(tp_worker_plan(&t->worker, &t->plan));
-    TP_TRY(tp_worker_schedule(&t->worker, t->plan, &t->schedule));
+    TP_TRY(tp_planner_given(&t->worker, &t->planned.plan));
     TP_TRY(tp_worker_tokens(&t->worker, &s->data, &t->tokens));
     find_state(t);
     t->first = t->state.step;
     t->saved = t->validated = -1;
     TP_TRY(tp_sampler_init(&t->sampler, (enum tp_sampler_kind)s->sampler, s->seed,
                            tp_tokens_samples(t->tokens)));
-    if (s->validation.count > 0)
-        TP_TRY(
-            tp_evaluation_init(&t->evaluation, &t->worker, t->plan, &s->validation, s->eval_iters));
+    TP_TRY(make_schedules(t));
     TP_TRY(make_batch(t));
     return tp_run_open(&t->run, s, t->leads);
+}
+
+/* Plans what is left to plan, now that all else is known to be right. */
+static enum tp_status plan(struct trainer *t)
+{
+    struct tp_planned planned = {.plan = NULL};
+
+    if (!tp_planner_is_needed(&t->settings))
+        return TP_OK;
+    enum tp_status status = tp_planner_search(&t->worker, &planned);
+    if (status != TP_OK) {
+        tp_planned_fini(&planned);
+        return status;
+    }
+    drop_schedules(t);
+    tp_planned_fini(&t->planned);
+    t->planned = planned;
+    tp_phase_begin();
+    return tp_phase_end(t->world, make_schedules(t));
 }
 
 static enum tp_status open_worker(struct trainer *t)
 {
     const struct tp_schedule *schedules[] = {t->schedule, t->evaluation.whole, t->evaluation.last};
-    struct tp_work work = {.plan = t->plan, .schedules = schedules, .train = true};
+    struct tp_work work = {.plan = t->planned.plan, .schedules = schedules, .train = true};
 
     while (work.n_schedules < 3 && schedules[work.n_schedules])
         work.n_schedules++;
@@ -108,9 +145,9 @@ static enum tp_status open_worker(struct trainer *t)
     tp_phase_begin();
     enum tp_status status = TP_OK;
     if (t->leads)
-        status = tp_run_begin(&t->run, t->settings, t->first);
+        status = tp_run_begin(&t->run, &t->settings, t->first);
     if (status == TP_OK && t->leads && t->run.folder)
-        status = tp_run_describe(&t->run, &t->worker, t->plan);
+        status = tp_run_describe(&t->run, &t->worker, &t->planned);
     return tp_phase_end(t->world, status);
 }
 
@@ -121,7 +158,7 @@ static enum tp_status read_batch(struct trainer *t)
 {
     if (!t->inputs && !t->targets)
         return TP_OK;
-    for (int b = 0; b < t->plan->batch; b++) {
+    for (int b = 0; b < t->planned.plan->batch; b++) {
         int64_t sample = tp_sampler_at(&t->sampler, t->state.samples + b);
         size_t at = (size_t)b * (size_t)t->worker.seq_len;
         TP_TRY(tp_tokens_sample(t->tokens, sample, t->inputs ? t->inputs + at : NULL,
@@ -132,7 +169,7 @@ static enum tp_status read_batch(struct trainer *t)
 
 static double learning_rate(const struct trainer *t)
 {
-    const struct tp_settings *s = t->settings;
+    const struct tp_settings *s = &t->settings;
     const struct tp_learning_rate rate = {.lr = s->lr,
                                           .min = s->min_lr,
                                           .warmup = s->warmup_iters,
@@ -145,11 +182,11 @@ static double learning_rate(const struct trainer *t)
 /* Forward, backward and update over the batch that was read. */
 static enum tp_status compute(struct trainer *t, struct tp_step_metrics *metrics, bool *finite)
 {
-    const struct tp_settings *s = t->settings;
-    double tokens = (double)t->plan->batch * t->worker.seq_len;
+    const struct tp_settings *s = &t->settings;
+    double tokens = (double)t->planned.plan->batch * t->worker.seq_len;
     struct tp_cell_step step = {.inputs = t->inputs,
                                 .targets = t->targets,
-                                .sequences = t->plan->batch,
+                                .sequences = t->planned.plan->batch,
                                 .scale = 1 / tokens,
                                 .train = true};
     struct tp_adamw adamw = {.lr = learning_rate(t),
@@ -177,7 +214,7 @@ static enum tp_status compute(struct trainer *t, struct tp_step_metrics *metrics
 /* A step whose loss or norm is not a number was not applied, on any stage. All ranks know it. */
 static enum tp_status skip(struct trainer *t, const struct tp_step_metrics *metrics)
 {
-    bool over = t->state.skipped >= t->settings->max_skipped;
+    bool over = t->state.skipped >= t->settings.max_skipped;
 
     if (t->leads)
         tp_log(over ? TP_LOG_ERROR : TP_LOG_WARNING,
@@ -199,24 +236,24 @@ static enum tp_status record(struct trainer *t, const struct tp_step_metrics *me
     tp_phase_begin();
     if (t->leads)
         status = tp_run_add(&t->run, metrics);
-    if (status == TP_OK && t->state.step < t->settings->train_iters)
+    if (status == TP_OK && t->state.step < t->settings.train_iters)
         status = read_batch(t);
     return tp_phase_end(t->world, status);
 }
 
 static enum tp_status take_step(struct trainer *t)
 {
-    const struct tp_settings *s = t->settings;
+    const struct tp_settings *s = &t->settings;
     struct tp_step_metrics metrics;
     bool finite;
 
     TP_TRY(compute(t, &metrics, &finite));
     if (s->save_gradients && t->state.step == t->first)
-        TP_TRY(tp_checkpoint_gather(&t->worker, t->plan, TP_GRADIENT, s->save_gradients));
+        TP_TRY(tp_checkpoint_gather(&t->worker, t->planned.plan, TP_GRADIENT, s->save_gradients));
     if (!finite)
         TP_TRY(skip(t, &metrics));
     t->state.step++;
-    t->state.samples += t->plan->batch;
+    t->state.samples += t->planned.plan->batch;
     TP_TRY(record(t, &metrics));
     if (t->leads)
         tp_progress_step(&t->progress, &metrics,
@@ -249,20 +286,20 @@ static enum tp_status save(struct trainer *t)
 {
     enum tp_status status = TP_OK;
 
-    if (!t->settings->save || t->saved == t->state.step)
+    if (!t->settings.save || t->saved == t->state.step)
         return TP_OK;
-    TP_TRY(tp_checkpoint_save(&t->worker, t->plan, t->run.checkpoints, &t->state));
+    TP_TRY(tp_checkpoint_save(&t->worker, t->planned.plan, t->run.checkpoints, &t->state));
     t->saved = t->state.step;
     tp_phase_begin();
-    if (t->leads && t->settings->keep > 0)
-        status = tp_checkpoint_prune(t->run.checkpoints, t->settings->keep);
+    if (t->leads && t->settings.keep > 0)
+        status = tp_checkpoint_prune(t->run.checkpoints, t->settings.keep);
     return tp_phase_end(t->world, status);
 }
 
 /* Is the time that --exit-duration-in-mins gives over? Rank 0's clock says it for all. */
 static enum tp_status look_at_clock(const struct trainer *t, bool *over)
 {
-    double minutes = t->settings->exit_minutes;
+    double minutes = t->settings.exit_minutes;
 
     *over = minutes > 0 && tp_clock_now() - t->began >= 60 * minutes;
     return minutes > 0 ? tp_comm_bcast(t->world, over, sizeof *over, 0) : TP_OK;
@@ -270,7 +307,7 @@ static enum tp_status look_at_clock(const struct trainer *t, bool *over)
 
 static enum tp_status take_steps(struct trainer *t)
 {
-    const struct tp_settings *s = t->settings;
+    const struct tp_settings *s = &t->settings;
     bool over = false;
 
     tp_phase_begin();
@@ -302,7 +339,7 @@ static enum tp_status end_run(struct trainer *t, enum tp_status status)
         if (t->state.step == t->first && t->leads)
             tp_log(TP_LOG_INFO,
                    "no step was left: %" PRId64 " of --train-iters %d were done before",
-                   t->state.step, t->settings->train_iters);
+                   t->state.step, t->settings.train_iters);
         TP_TRY(validate(t));
         return save(t);
     }
@@ -321,7 +358,7 @@ static bool together(enum tp_status status)
 
 static enum tp_status run(struct trainer *t, bool *alone)
 {
-    tp_progress_init(&t->progress, t->first, t->settings->train_iters);
+    tp_progress_init(&t->progress, t->first, t->settings.train_iters);
     if (tp_comm_size(t->world) > 1)
         tp_log_set_rank(tp_comm_rank(t->world));
     enum tp_status status = take_steps(t);
@@ -336,16 +373,17 @@ static enum tp_status run(struct trainer *t, bool *alone)
 
 enum tp_status tp_train(const struct tp_settings *settings, struct tp_comm *world, bool *alone)
 {
-    struct trainer t = {.settings = settings,
-                        .world = world,
-                        .leads = tp_comm_rank(world) == 0,
-                        .run.lock = -1,
-                        .began = tp_clock_now()};
+    struct trainer t = {
+        .world = world, .leads = tp_comm_rank(world) == 0, .run.lock = -1, .began = tp_clock_now()};
 
     *alone = false;
-    TP_TRY(tp_worker_init(&t.worker, settings, world));
+    tp_phase_begin();
+    TP_TRY(tp_phase_end(world, tp_planner_settle(settings, &t.settings)));
+    TP_TRY(tp_worker_init(&t.worker, &t.settings, world));
     tp_phase_begin();
     enum tp_status status = tp_phase_end(world, prepare(&t));
+    if (status == TP_OK)
+        status = plan(&t);
     if (status == TP_OK)
         status = open_worker(&t);
     if (status == TP_OK)
@@ -354,11 +392,10 @@ enum tp_status tp_train(const struct tp_settings *settings, struct tp_comm *worl
         return status;
     tp_worker_fini(&t.worker);
     tp_run_close(&t.run);
-    tp_evaluation_fini(&t.evaluation);
+    drop_schedules(&t);
     tp_sampler_fini(&t.sampler);
     tp_tokens_close(t.tokens);
-    tp_schedule_free(t.schedule);
-    tp_plan_free(t.plan);
+    tp_planned_fini(&t.planned);
     free(t.inputs);
     free(t.targets);
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/weights.h"
+#include "plan/search.h"
 #include "train/phase.h"
 #include "train/worker.h"
 
@@ -118,10 +119,12 @@ enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **p
 
     if (settings->slices)
         TP_TRY(tp_slices_parse(settings->slices, worker->seq_len, &slices));
+    const enum tp_schedule_kind schedule = settings->schedule == TP_SEARCH_AUTO
+                                               ? TP_SCHEDULE_TERAPIPE
+                                               : (enum tp_schedule_kind)settings->schedule;
     enum tp_status status =
         tp_plan_default(&worker->model, worker->seq_len, settings->batch, worker->grid.pipe_size,
-                        (enum tp_schedule_kind)settings->schedule, settings->group_size,
-                        settings->slices ? &slices : NULL, plan);
+                        schedule, settings->group_size, settings->slices ? &slices : NULL, plan);
     tp_slices_fini(&slices);
     return status;
 }
@@ -379,13 +382,13 @@ enum tp_status tp_worker_open(struct tp_worker *worker, const struct tp_work *wo
 
     if (!worker->device)
         TP_TRY(tp_worker_open_device(worker, work->train));
-    TP_TRY(in_turn(worker, check_gemm, work));
-
     shape_of(worker, work, &shape);
     tp_phase_begin();
-    enum tp_status status = make_cell(worker, &shape);
-    if (status == TP_OK)
-        status = fill_all(worker, work);
+    TP_TRY(tp_phase_end(worker->world, make_cell(worker, &shape)));
+    TP_TRY(in_turn(worker, check_gemm, work));
+
+    tp_phase_begin();
+    enum tp_status status = fill_all(worker, work);
     if (status == TP_OK)
         status = tp_engine_new(worker->grid.pipe, &worker->stage, work->schedules[0],
                                worker->settings->watchdog, &worker->engine);
