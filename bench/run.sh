@@ -7,6 +7,7 @@ set -e
 mpiexec=${MPIEXEC:-mpiexec}
 
 bench/bench_plan
+bench/bench_search
 echo
 sh "$(dirname "$0")/paper.sh"
 echo
