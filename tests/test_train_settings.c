@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "device/device.h"
 #include "expect.h"
-#include "plan/plan.h"
+#include "plan/search.h"
 #include "train/settings.h"
 
 static const struct tp_settings sound = {.model = "tiny", .lr = 1, .train_iters = 1};
@@ -180,9 +180,9 @@ START_TEST(defaults)
     ck_assert_int_eq(parse(&tp_command_train, 6, argv, &options, rows, &s), TP_OK);
     ck_assert_int_eq(s.data.count, 2);
     ck_assert_int_eq(s.train_iters, 3);
-    ck_assert_int_eq(s.batch, 1);
+    ck_assert_int_eq(s.batch, 0);
     ck_assert_int_eq(s.seq_len | s.pipe | s.group_size | s.threads | s.decay_iters, 0);
-    ck_assert_int_eq(s.schedule, TP_SCHEDULE_TERAPIPE);
+    ck_assert_int_eq(s.schedule, TP_SEARCH_AUTO);
     ck_assert_int_eq(s.gemm, TP_GEMM_AUTO);
     ck_assert_int_eq(s.tokenizer, TP_TOKENIZER_NONE);
     ck_assert_double_eq(s.lr, 6e-4);
@@ -220,7 +220,7 @@ START_TEST(second_names_and_required_options)
     char *record = tp_command_record(&tp_command_train, rows, options.n_rows, &s);
     json_t *json = json_loads(record, 0, NULL);
     ck_assert_int_eq(json_integer_value(json_object_get(json, "seq-length")), 16);
-    ck_assert_str_eq(json_string_value(json_object_get(json, "schedule")), "terapipe");
+    ck_assert_str_eq(json_string_value(json_object_get(json, "schedule")), "auto");
     ck_assert_str_eq(json_string_value(json_array_get(json_object_get(json, "data-path"), 0)), "a");
     ck_assert(json_is_null(json_object_get(json, "tokenizer")));
     json_decref(json);
