@@ -61,9 +61,10 @@ static void pipeline_init(struct pipeline *p, const struct setup *s)
     struct tp_device_info *infos;
     int count, index;
     ck_assert_int_eq(tp_slices_parse(s->slices, s->T, &slices), TP_OK);
-    ck_assert_int_eq(tp_plan_default(&s->model, s->T, s->B, s->K, TP_SCHEDULE_TERAPIPE, s->group,
-                                     &slices, &p->plan),
-                     TP_OK);
+    const enum tp_schedule_kind schedule =
+        slices.count == 1 ? TP_SCHEDULE_GPIPE : TP_SCHEDULE_TERAPIPE;
+    ck_assert_int_eq(
+        tp_plan_default(&s->model, s->T, s->B, s->K, schedule, s->group, &slices, &p->plan), TP_OK);
     tp_slices_fini(&slices);
     ck_assert_int_eq(tp_parameters_init(&p->parameters, &s->model), TP_OK);
     ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
@@ -77,18 +78,10 @@ static void pipeline_init(struct pipeline *p, const struct setup *s)
     free(infos);
     for (int k = 0; k < s->K; k++) {
         ck_assert_int_eq(tp_schedule_new(p->plan, k, &p->schedules[k]), TP_OK);
-        const struct tp_schedule *schedule = p->schedules[k];
-        const struct tp_stage_shape shape = {.model = s->model,
-                                             .layers = p->plan->stages[k],
-                                             .seq_len = s->T,
-                                             .batch = s->B,
-                                             .group = schedule->group,
-                                             .rows = schedule->rows,
-                                             .unit_rows = schedule->unit_rows,
-                                             .slots = schedule->slots,
-                                             .train = true};
+        struct tp_stage_shape shape;
+        tp_plan_stage_shape(p->plan, p->schedules[k]->units, k, &shape);
         ck_assert_int_eq(tp_cell_new(p->device, &shape, &p->parameters, 0, &p->cells[k]), TP_OK);
-        struct tp_footprint footprint;
+        struct tp_footprint footprint; /* the planner's bytes are the arena's, exactly */
         tp_device_footprint(p->device, &footprint);
         ck_assert_uint_eq(tp_cell_bytes(p->cells[k]), tp_stage_bytes(&shape, &footprint));
         tp_cell_stage(p->cells[k], &p->stages[k]);
