@@ -473,15 +473,30 @@ START_TEST(what_is_no_number_is_never_applied)
     train(&settings, 1 + _i, TP_ERR_NONFINITE);
     if (leads())
         holds &= EXPECT(!tp_file_exists(scratch_path("never/checkpoints/step-00000000")));
-    settings.max_skipped = settings.train_iters;
-    train(&settings, 1 + _i, TP_OK);
+    settings.max_skipped = settings.train_iters; /* all are: what was loaded is no number */
+    train(&settings, 1 + _i, TP_ERR_NONFINITE);
     if (leads()) {
         struct curve run;
         read_curve(scratch_path("never/metrics.jsonl"), &run);
         holds &= EXPECT(run.steps == settings.train_iters && isnan(run.loss[0]));
-        holds &= EXPECT(same_file(scratch_path("never/checkpoints/step-00000005/config.json"),
-                                  scratch_path("never/config.json")));
+        holds &= EXPECT(!tp_file_exists(scratch_path("never/checkpoints/step-00000005")));
     }
+    mpi_assert(holds);
+}
+END_TEST
+
+/* An update may drive weights beyond all numbers; the step behind it shows that, and what it found
+ * must not become the newest checkpoint. */
+START_TEST(weights_beyond_all_numbers_are_not_kept)
+{
+    struct tp_settings settings = settings_of(&tiny);
+    bool holds = true;
+
+    settings.lr = 1e308;
+    settings.save = scratch_path("beyond");
+    train(&settings, 1 + _i, TP_ERR_NONFINITE);
+    if (leads())
+        holds &= EXPECT(!tp_file_exists(scratch_path("beyond/checkpoints/step-00000001")));
     mpi_assert(holds);
 }
 END_TEST
@@ -626,6 +641,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tests, a_resume_does_not_show, 0, 2);
     tcase_add_test(tests, a_broken_checkpoint_is_passed_over);
     tcase_add_loop_test(tests, what_is_no_number_is_never_applied, 0, 2);
+    tcase_add_loop_test(tests, weights_beyond_all_numbers_are_not_kept, 0, 2);
     tcase_add_loop_test(tests, evaluates_every_whole_sample, 0, 3);
     tcase_add_test(tests, cached_keys_do_not_show);
     suite_add_tcase(suite, tests);
