@@ -213,6 +213,7 @@ fails 1 '/dev/null/run' train --load "$reference" --data-path "$reference/tokens
     --train-iters 1 --save /dev/null/run
 fails 1 '/dev/full' $train --metrics /dev/full
 fails 1 '--memory|limit' $train --memory 1K
+fails 1 '--memory|limit' $train --memory 1
 for arguments in "eval --load ok --data-path text" doctor "train --help" --version; do
     "$terapipe" $arguments >/dev/full 2>err
     judge 1 'standard output' $? "terapipe $arguments, with a full standard output"

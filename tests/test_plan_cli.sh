@@ -116,6 +116,19 @@ fails 1 'nowhere' plan $tiny --profile nowhere
 fails 1 'nowhere' plan $tiny --hardware nowhere
 fails 1 '/dev/null' plan $tiny --profile p.json -o /dev/null/plan.json
 fails 1 'nowhere' simulate nowhere --profile p.json
+fails 2 '-o p.json: ' plan $tiny --profile p.json -o p.json
+grep -q terapipe-profile p.json || complain 'plan should leave the profile alone'
+fails 2 '-o: ' plan $tiny --profile p.json -o ''
+
+# Times after the last backward, and sizes that have no product.
+sed 's/"data": 1,/"data": 2,/' terapipe.json >two.json
+sed 's/"data": 1,/"data": 2147483647,/' terapipe.json >many.json
+profile endless.json 's/"op": 1,/"op": 1, "update_seconds_per_parameter": 1e308,/'
+profile shrinking.json 's/"op": 1,/"op": 1, "allreduce": {"2": [[0, 1], [1, 0]]},/'
+fails 1 'the step takes inf' plan $tiny --profile endless.json
+fails 1 'the step takes inf' simulate terapipe.json --profile endless.json --json
+fails 1 'the all-reduce of .* takes -' simulate two.json --profile shrinking.json
+fails 1 'many.json: data is 2147483647' simulate many.json --profile p.json
 
 # bad NAME PATTERN SCRIPT: a profile spoiled by sed is refused.
 bad()

@@ -236,7 +236,7 @@ static enum tp_status read_scalars(const struct tp_json *root, struct tp_plan *p
     TP_TRY(read_model(&model, &plan->model));
     TP_TRY(tp_json_member_int(root, "seq_len", 1, plan->model.n_positions, &plan->seq_len));
     TP_TRY(tp_json_member_int(root, "batch", 1, INT_MAX, &plan->batch));
-    TP_TRY(tp_json_member_int(root, "data", 1, INT_MAX, &plan->data));
+    TP_TRY(tp_json_member_int(root, "data", 1, INT_MAX / plan->batch, &plan->data));
     TP_TRY(tp_json_member_int(root, "pipe", 1, plan->model.n_layer, &plan->pipe));
     TP_TRY(tp_json_member_int(root, "op", 1, plan->model.n_head, &plan->op));
     if (plan->model.n_head % plan->op != 0)

@@ -266,7 +266,7 @@ static enum tp_status run(struct replay *replay)
 /* ---- After the last backward ---- */
 
 /* Gradients and update of a stage; the step waits for the largest of each. */
-static void finish_stage(struct replay *replay, int k, const struct tp_stage_shape *shape)
+static enum tp_status finish_stage(struct replay *replay, int k, const struct tp_stage_shape *shape)
 {
     const struct tp_cost *cost = replay->cost;
     struct tp_simulation *result = replay->result;
@@ -277,14 +277,20 @@ static void finish_stage(struct replay *replay, int k, const struct tp_stage_sha
 
     if (replay->plan->data > 1)
         exchange = cost->allreduce(cost->self, replay->plan->data, parameters * element);
+    if (!(exchange >= 0 && isfinite(exchange)))
+        return tp_fail(TP_ERR_INPUT,
+                       "the all-reduce of %zu bytes over %d ranks takes %g seconds by the profile, "
+                       "expected 0 or more",
+                       parameters * element, replay->plan->data, exchange);
     if (exchange > 0)
         add_trace(replay, k, TP_TRACK_COMPUTE, "all-reduce", result->makespan,
                   result->makespan + exchange, NULL, -1);
     result->allreduce_seconds = fmax(result->allreduce_seconds, exchange);
     result->update_seconds = fmax(result->update_seconds, update);
+    return TP_OK;
 }
 
-static void finish(struct replay *replay)
+static enum tp_status finish(struct replay *replay)
 {
     struct tp_simulation *result = replay->result;
     const struct tp_plan *plan = replay->plan;
@@ -300,9 +306,14 @@ static void finish(struct replay *replay)
         tp_plan_stage_shape(plan, replay->units, k, &shape);
         stage->peak_bytes = tp_stage_bytes(&shape, &replay->cost->devices[device].footprint);
         if (plan->schedule != TP_SCHEDULE_FORWARD)
-            finish_stage(replay, k, &shape);
+            TP_TRY(finish_stage(replay, k, &shape));
     }
     result->step_seconds = result->makespan + result->allreduce_seconds + result->update_seconds;
+    if (!isfinite(result->step_seconds))
+        return tp_fail(TP_ERR_INPUT,
+                       "the step takes %g seconds by the profile, expected a time that ends",
+                       result->step_seconds);
+    return TP_OK;
 }
 
 /* ---- Memory ---- */
@@ -363,12 +374,12 @@ enum tp_status tp_simulate(const struct tp_plan *plan, const struct tp_cost *cos
         status = find_stage_seconds(&replay, k);
     if (status == TP_OK)
         status = run(&replay);
-    if (status == TP_OK) {
-        finish(&replay);
+    if (status == TP_OK)
+        status = finish(&replay);
+    if (status == TP_OK)
         *simulation = result;
-    } else {
+    else
         tp_simulation_fini(&result);
-    }
     replay_fini(&replay);
     return status;
 }

@@ -21,7 +21,8 @@ static enum tp_status check_names(const struct tp_settings *s)
                  {s->load, "--load", "a folder"},
                  {s->save, "--save", "a folder"},
                  {s->save_gradients, "--save-gradients", "a file"},
-                 {s->metrics, "--metrics", "a file"}};
+                 {s->metrics, "--metrics", "a file"},
+                 {s->output, "-o", "a file"}};
     const struct {
         const struct tp_option_list *list;
         const char *option;
@@ -98,16 +99,22 @@ static bool same_file(const char *a, const char *b)
 /* What is written must not be what is read. */
 static enum tp_status check_outputs(const struct tp_settings *settings)
 {
-    const char *const outputs[][2] = {{"metrics", settings->metrics},
-                                      {"save-gradients", settings->save_gradients}};
-    const struct tp_option_list *const inputs[] = {&settings->data, &settings->validation};
+    const char *const outputs[][2] = {{"--metrics", settings->metrics},
+                                      {"--save-gradients", settings->save_gradients},
+                                      {"-o", settings->output}};
+    const struct {
+        const struct tp_option_list *list;
+        const char *what;
+    } inputs[] = {{&settings->data, "data"},
+                  {&settings->validation, "data"},
+                  {&settings->profiles, "a profile"}};
 
-    for (int o = 0; o < 2; o++)
-        for (int list = 0; list < 2 && outputs[o][1]; list++)
-            for (int i = 0; i < inputs[list]->count; i++)
-                if (same_file(outputs[o][1], inputs[list]->at[i]))
-                    return tp_fail(TP_ERR_USAGE, "--%s %s: expected a file of its own, not data",
-                                   outputs[o][0], outputs[o][1]);
+    for (int o = 0; o < 3; o++)
+        for (int n = 0; n < 3 && outputs[o][1]; n++)
+            for (int i = 0; i < inputs[n].list->count; i++)
+                if (same_file(outputs[o][1], inputs[n].list->at[i]))
+                    return tp_fail(TP_ERR_USAGE, "%s %s: expected a file of its own, not %s",
+                                   outputs[o][0], outputs[o][1], inputs[n].what);
     return TP_OK;
 }
 

@@ -284,12 +284,13 @@ enum tp_status tp_worker_open_device(struct tp_worker *worker, bool train)
     return tp_placement_gather(worker->world, &mine, worker->placements);
 }
 
-/* This rank's part of the memory that its device has. */
+/* This rank's part of the memory that its device has; 0, which is any, only of 0. */
 static size_t share(const struct tp_worker *worker, size_t bytes)
 {
     int ranks = tp_comm_size(worker->world), rank = tp_comm_rank(worker->world);
+    size_t part = bytes / (size_t)tp_placement_sharing(worker->placements, ranks, rank);
 
-    return bytes / (size_t)tp_placement_sharing(worker->placements, ranks, rank);
+    return part == 0 && bytes > 0 ? 1 : part;
 }
 
 size_t tp_worker_memory(const struct tp_worker *worker)
