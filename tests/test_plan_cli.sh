@@ -94,6 +94,7 @@ works 'for memory' plan --model tiny --profile p.json --pipe 2 --global-batch-si
 fails 2 'neither is given' plan $tiny
 fails 2 'both are given' plan $tiny --profile p.json --hardware a100
 fails 2 'PLAN is missing' simulate --profile p.json
+fails 2 '--trace gpipe.json' simulate gpipe.json --profile p.json --trace gpipe.json
 fails 2 'surplus' plan surplus $tiny --profile p.json
 fails 2 '--grain.*0' plan $tiny --profile p.json --grain 0
 fails 2 '--pipe.*0' plan --model tiny --pipe 0 --profile p.json

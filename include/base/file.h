@@ -54,6 +54,9 @@ enum tp_status tp_file_sync(const char *path);
 bool tp_file_is_folder(const char *path);
 bool tp_file_exists(const char *path);
 
+/* Are two names one file, and is it there? Local. */
+bool tp_file_is_same(const char *a, const char *b);
+
 /* The user's folder for what can be made again ("terapipe" in $XDG_CACHE_HOME, else in ~/.cache),
  * which may have to be made; malloc'd and the caller's. NULL where there is none. Local. */
 char *tp_file_cache_folder(void);

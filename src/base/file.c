@@ -269,6 +269,14 @@ bool tp_file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+bool tp_file_is_same(const char *a, const char *b)
+{
+    struct stat one, other;
+
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && S_ISREG(one.st_mode) &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 char *tp_file_cache_folder(void)
 {
     const char *base = getenv("XDG_CACHE_HOME");

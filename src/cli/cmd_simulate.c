@@ -79,6 +79,9 @@ static enum tp_status run(const struct tp_settings *settings, struct tp_comm *wo
 
     (void)world;
     *alone = false;
+    if (settings->trace != NULL && tp_file_is_same(settings->trace, settings->plan))
+        return tp_fail(TP_ERR_USAGE, "--trace %s: expected a file of its own, not the plan",
+                       settings->trace);
     if (settings->trace != NULL)
         TP_TRY(tp_file_probe(settings->trace));
     TP_TRY(tp_plan_load(settings->plan, &plan));

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
+#include "base/file.h"
 #include "train/settings.h"
 
 const char *const tp_tokenizer_choices[] = {"bytes", NULL};
@@ -87,15 +87,6 @@ static enum tp_status check_model(const struct tp_settings *s)
     return TP_OK;
 }
 
-/* Are two names one file that is there? */
-static bool same_file(const char *a, const char *b)
-{
-    struct stat one, other;
-
-    return stat(a, &one) == 0 && stat(b, &other) == 0 && S_ISREG(one.st_mode) &&
-           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
 /* What is written must not be what is read. */
 static enum tp_status check_outputs(const struct tp_settings *settings)
 {
@@ -112,7 +103,7 @@ static enum tp_status check_outputs(const struct tp_settings *settings)
     for (int o = 0; o < 3; o++)
         for (int n = 0; n < 3 && outputs[o][1]; n++)
             for (int i = 0; i < inputs[n].list->count; i++)
-                if (same_file(outputs[o][1], inputs[n].list->at[i]))
+                if (tp_file_is_same(outputs[o][1], inputs[n].list->at[i]))
                     return tp_fail(TP_ERR_USAGE, "%s %s: expected a file of its own, not %s",
                                    outputs[o][0], outputs[o][1], inputs[n].what);
     return TP_OK;
