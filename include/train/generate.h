@@ -30,7 +30,6 @@ struct tp_generator {
     float *logits;               /* [V] last stage */
     size_t first;                /* token of the text that the window begins with */
     int cached;                  /* tokens of the window taken in so far */
-    bool said;                   /* that the window was moved */
 };
 
 /* Opens the model that --load holds. settings and world must outlive the generator. Collective over

@@ -182,21 +182,23 @@ static enum tp_status pick(struct tp_generator *generator, const struct tp_unit 
     return TP_OK;
 }
 
+/* Tokens that are taken in again when the positions are full. */
+static int window_of(const struct tp_generator *generator)
+{
+    const int half = generator->worker.seq_len / 2;
+
+    return half > 1 ? half : 1;
+}
+
 /* Moves the window to the last half of T tokens when the text has outgrown it. */
 static void place_window(struct tp_generator *generator, size_t n)
 {
-    int T = generator->worker.seq_len, half = T / 2 > 1 ? T / 2 : 1;
+    const size_t T = (size_t)generator->worker.seq_len;
 
-    if (n > generator->first && n - generator->first <= (size_t)T)
+    if (n > generator->first && n - generator->first <= T)
         return;
-    generator->first = n <= (size_t)T ? 0 : n - (size_t)half;
+    generator->first = n <= T ? 0 : n - (size_t)window_of(generator);
     generator->cached = 0;
-    if (generator->first > 0 && !generator->said && tp_comm_rank(generator->worker.world) == 0)
-        tp_log(TP_LOG_INFO,
-               "the text is longer than the model's %d positions: the last %d tokens are taken in "
-               "again, now and whenever they are full",
-               T, half);
-    generator->said = generator->said || generator->first > 0;
 }
 
 enum tp_status tp_generator_next(struct tp_generator *generator, const int32_t *text, size_t n,
@@ -264,10 +266,24 @@ static enum tp_status print_tokens(const struct tp_generator *generator, const i
     return tp_phase_end(generator->worker.world, status);
 }
 
+/* Says, before the text and not in its midst, that it will outgrow the model. */
+static void announce_length(const struct tp_generator *generator, size_t n)
+{
+    const int T = generator->worker.seq_len;
+    const size_t taken = n + (size_t)generator->worker.settings->max_new_tokens - 1;
+
+    if (taken > (size_t)T && tp_comm_rank(generator->worker.world) == 0)
+        tp_log(TP_LOG_INFO,
+               "the text will be longer than the model's %d positions: the last %d tokens are "
+               "taken in again whenever they are full",
+               T, window_of(generator));
+}
+
 static enum tp_status continue_text(struct tp_generator *generator, int32_t *text, size_t n)
 {
     const int32_t end = '\n';
 
+    announce_length(generator, n);
     TP_TRY(print_tokens(generator, text, n));
     for (int i = 0; i < generator->worker.settings->max_new_tokens; i++, n++) {
         TP_TRY(tp_generator_next(generator, text, n, &text[n]));
