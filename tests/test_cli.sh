@@ -102,7 +102,7 @@ works '^Once' "$mpiexec" -n 2 "$terapipe" generate --load ok --prompt Once --max
     >two 2>err
 cmp -s one two || complain "generate should not depend on the number of stages"
 [ "$(wc -c <one)" -eq 53 ] || complain "generate should print 2 + 50 bytes and a newline"
-[ "$(grep -c 'note: the text is longer' err)" -eq 1 ] || complain "generate should say once that"
+[ "$(grep -c 'note: the text will be longer' err)" -eq 1 ] || complain "generate should say once that"
 
 tiny="--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 64"
 works '^wrote profile.json$' "$terapipe" profile $tiny --budget 0.5
