@@ -24,9 +24,11 @@ static struct tp_stage_shape shape_of(int first_layer, int n_layer, bool train)
                   .initializer_range = 0.02},
         .layers = {first_layer, n_layer},
         .seq_len = 32,
-        .batch = 3,
+        .batch = 5,
+        .caches = 3,
         .group = 2,
         .rows = 96,
+        .input_rows = 122,
         .unit_rows = 26,
         .slots = 4,
         .train = train,
@@ -41,6 +43,7 @@ START_TEST(regions_are_as_documented)
         size_t count;
         bool per_layer;
     } known[] = {
+        {TP_REGION_INPUT, 122 * 20, false},
         {TP_REGION_LAYER_INPUT, 96 * 20, true},
         {TP_REGION_LAYER_MIDDLE, 96 * 20, true},
         {TP_REGION_LAYER_NORM_1, 96 * 2, true},
@@ -53,7 +56,6 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_LAYER_VALUE, 3 * 2 * 32 * 16, true},
         {TP_REGION_LAYER_KEY_GRADIENT, 2 * 2 * 32 * 16, true},
         {TP_REGION_LAYER_VALUE_GRADIENT, 2 * 2 * 32 * 16, true},
-        {TP_REGION_CELL_INPUT, 0, false},
         {TP_REGION_OUTPUT, 96 * 20, false},
         {TP_REGION_BACKWARD, 4 * 26 * 20, false},
         {TP_REGION_NORMED, 26 * 20, false},
@@ -63,12 +65,12 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_QUERY_GRADIENT, 26 * 20, false},
         {TP_REGION_GELU, 26 * 70, false},
         {TP_REGION_GELU_GRADIENT, 26 * 70, false},
-        {TP_REGION_INPUT_TOKENS, 3 * 32, false},
-        {TP_REGION_TARGET_TOKENS, 3 * 32, false},
+        {TP_REGION_INPUT_TOKENS, 5 * 32, false},
+        {TP_REGION_TARGET_TOKENS, 5 * 32, false},
         {TP_REGION_FINAL_NORM, 96 * 2, false},
         {TP_REGION_FINAL_GRADIENT, 96 * 20, false},
         {TP_REGION_LOGITS, 26 * 61, false},
-        {TP_REGION_LOSS, 3 * 32, false},
+        {TP_REGION_LOSS, 5 * 32, false},
         {TP_REGION_HEAD_GRADIENT, 61 * 20, false},
         {TP_REGION_TIED, 0, false},
         {TP_REGION_SUMS, 4 * 12 + 4, false}, /* all tensors are below one block */
@@ -169,7 +171,9 @@ START_TEST(the_whole_is_the_sum)
                     if (tp_parameter_on_stage(&parameters.at[i], &shape.model, &shape.layers))
                         sum += (train ? 4 : 1) * rounded(4 * parameters.at[i].count, 4096);
                 for (int i = 0; i < TP_REGION_COUNT; i++)
-                    sum += (tp_region_is_per_layer(i) ? (size_t)n_layer : 1) *
+                    sum += (!tp_region_is_per_layer(i)   ? 1
+                            : i == TP_REGION_LAYER_INPUT ? (size_t)n_layer - 1
+                                                         : (size_t)n_layer) *
                            rounded(4 * tp_region_count(i, &shape), 4096);
                 ck_assert_uint_eq(tp_stage_bytes(&shape, &paged), sum);
                 ck_assert_uint_lt(tp_stage_bytes(&shape, &plain), sum);
@@ -182,10 +186,10 @@ END_TEST
 
 START_TEST(more_never_takes_less)
 {
-    struct tp_stage_shape base = shape_of(1, 2, true), more[8];
+    struct tp_stage_shape base = shape_of(0, 2, true), more[10];
     size_t bytes = tp_stage_bytes(&base, &paged);
 
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 10; i++)
         more[i] = base;
     more[0].layers.n_layer++;
     more[1].seq_len += 8;
@@ -195,9 +199,11 @@ START_TEST(more_never_takes_less)
     more[5].unit_rows += 500;
     more[6].slots++;
     more[7].model.n_inner += 500;
-    for (int i = 0; i < 8; i++)
+    more[8].caches++;
+    more[9].input_rows += 500;
+    for (int i = 0; i < 10; i++)
         ck_assert_uint_gt(tp_stage_bytes(&more[i], &plain), tp_stage_bytes(&base, &plain));
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 10; i++)
         ck_assert_uint_ge(tp_stage_bytes(&more[i], &paged), bytes);
     base.train = false;
     ck_assert_uint_lt(tp_stage_bytes(&base, &paged), bytes);
@@ -280,14 +286,13 @@ START_TEST(recompute_keeps_inputs_alone)
 {
     struct tp_stage_shape shape = shape_of(1, 2, true);
     const size_t bytes = tp_stage_bytes(&shape, &plain);
-    const size_t row = 4 * 20 + 2 * 2 + 2 + 70; /* a layer's */
+    const size_t row = 3 * 20 + 2 * 2 + 2 + 70; /* a layer's, and 20 between two of them */
 
     shape.recompute = true;
-    ck_assert_uint_eq(tp_region_count(TP_REGION_CELL_INPUT, &shape), 96 * 20);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_INPUT, &shape), 122 * 20);
     ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_HIDDEN, &shape), 26 * 70);
     ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_KEY, &shape), 3 * 2 * 32 * 16);
-    ck_assert_uint_eq(tp_stage_bytes(&shape, &plain),
-                      bytes - 4 * (2 * (96 - 26) * row) + 4 * 96 * 20);
+    ck_assert_uint_eq(tp_stage_bytes(&shape, &plain), bytes - 4 * (96 - 26) * (2 * row + 20));
 }
 END_TEST
 

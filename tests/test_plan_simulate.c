@@ -596,8 +596,10 @@ START_TEST(bytes_are_those_of_the_lists)
                                                      .layers = plan->stages[k],
                                                      .seq_len = plan->seq_len,
                                                      .batch = plan->batch,
+                                                     .caches = list->caches,
                                                      .group = list->group,
                                                      .rows = list->rows,
+                                                     .input_rows = list->input_rows,
                                                      .unit_rows = list->unit_rows,
                                                      .slots = list->slots,
                                                      .train = i < 2};
@@ -621,7 +623,7 @@ static void expect_live(const struct tp_plan *plan, const int *sequences)
     tp_units_cut(plan, units);
     for (int k = 0; k < plan->n_stages; k++) {
         tp_plan_stage_shape(plan, units, k, &shape);
-        ck_assert_int_eq(shape.batch, sequences[k]);
+        ck_assert_int_eq(shape.caches, sequences[k]);
     }
 }
 

@@ -15,23 +15,27 @@
 struct tp_stage_shape {
     struct tp_model model;
     struct tp_stage_layers layers;
-    int seq_len;      /* T */
-    int batch;        /* sequences with live keys and values */
-    int group;        /* sequences of the largest group */
-    size_t rows;      /* tokens with live activations */
-    size_t unit_rows; /* tokens of the largest unit */
-    int slots;        /* message slots per direction */
-    bool train;       /* with gradients, moments and backward memory */
-    bool recompute;   /* of activations only the stage's input lives on until the backward */
-    int op;           /* ranks that share the stage, each with a part of every layer's heads and
-                         inner width and of the vocabulary; 0 or 1: none do */
+    int seq_len;       /* T */
+    int batch;         /* sequences of a step */
+    int caches;        /* sequences with live keys and values at once */
+    int group;         /* sequences of the largest group */
+    size_t rows;       /* tokens with live activations at once */
+    size_t input_rows; /* and those whose input to the stage is there, or on its way */
+    size_t unit_rows;  /* tokens of the largest unit */
+    int slots;         /* message slots per direction */
+    bool train;        /* with gradients, moments and backward memory */
+    bool recompute;    /* of activations only the stage's input lives on until the backward */
+    int op;            /* ranks that share the stage, each with a part of every layer's heads and
+                          inner width and of the vocabulary; 0 or 1: none do */
 };
 
 /* Regions of memory besides parameters. Names say what a row of the region is; TP_REGION_LAYER_*
- * exist once per layer, gradients, BACKWARD, TIED and SUMS in training only. */
+ * exist once per layer, and have unit_rows in place of rows when layers are recomputed; gradients,
+ * BACKWARD, TIED and SUMS exist in training only. */
 enum tp_region {
-    TP_REGION_LAYER_INPUT,     /* [rows, C] residual stream entering the layer; the first layer's is
-                                  where messages arrive */
+    TP_REGION_INPUT,           /* [input_rows, C] residual stream entering the stage: where messages
+                                  arrive */
+    TP_REGION_LAYER_INPUT,     /* [rows, C] and entering a layer; of all layers but the first */
     TP_REGION_LAYER_MIDDLE,    /* [rows, C] residual stream between attention and MLP */
     TP_REGION_LAYER_NORM_1,    /* [rows, 2] mean and 1/standard deviation */
     TP_REGION_LAYER_NORM_2,    /* [rows, 2] */
@@ -39,12 +43,10 @@ enum tp_region {
     TP_REGION_LAYER_ATTENTION, /* [rows, C] output of attention, before its projection */
     TP_REGION_LAYER_LSE,       /* [rows, H] log-sum-exp of the scores */
     TP_REGION_LAYER_HIDDEN,    /* [rows, n_inner] before GELU */
-    TP_REGION_LAYER_KEY,       /* [batch, H, T, D'] D' is D rounded up to 16 */
+    TP_REGION_LAYER_KEY,       /* [caches, H, T, D'] D' is D rounded up to 16 */
     TP_REGION_LAYER_VALUE,
     TP_REGION_LAYER_KEY_GRADIENT, /* [group, H, T, D'] */
     TP_REGION_LAYER_VALUE_GRADIENT,
-    TP_REGION_CELL_INPUT,      /* [rows, C] residual stream entering the stage, when the layers' own
-                                  have only unit_rows since they are recomputed */
     TP_REGION_OUTPUT,          /* [rows, C] on the last stage; else [slots, unit_rows, C] to send */
     TP_REGION_BACKWARD,        /* [slots, unit_rows, C] gradient of the residual stream: received,
                                   changed in place, sent */
@@ -69,9 +71,11 @@ enum tp_region {
     TP_REGION_COUNT
 };
 
-/* What errors call a region, and whether each layer has one. Local. */
+/* What errors call a region, whether layers have one each, and how many a stage has of it: one, or
+ * as many as layers have one. Local. */
 const char *tp_region_name(enum tp_region region);
 bool tp_region_is_per_layer(enum tp_region region);
+size_t tp_region_copies(enum tp_region region, const struct tp_stage_shape *shape);
 
 /* 4-byte elements of one region; 0 when this stage has none; SIZE_MAX when there are more than
  * size_t holds, as in all functions here. Local. */

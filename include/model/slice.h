@@ -22,9 +22,13 @@ struct tp_unit {
     int last;           /* number of the group's last slice */
     int first_sequence; /* of the group, in the replica's batch */
     int sequences;      /* of the group */
-    size_t row;         /* first row of the unit in the memory for live activations */
-    int slot[2];        /* message slot per direction, in [0, slots): place in that direction's
-                           order modulo slots */
+
+    /* Where a stage keeps it; each stage has its own. */
+    size_t row;       /* first row in the memory for live activations */
+    size_t input_row; /* first row in the memory for what comes into the stage */
+    int cache;        /* first sequence of its group in the memory for keys and values */
+    int slot[2];      /* message slot per direction, in [0, slots): place in that direction's order
+                         modulo slots */
 };
 
 static inline size_t tp_unit_rows(const struct tp_unit *unit)

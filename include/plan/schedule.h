@@ -72,10 +72,9 @@ struct tp_schedule {
     struct tp_unit *units; /* groups in order, slices in order; the same on every stage */
     int n_actions;
     struct tp_action *actions;
-    size_t rows;      /* tokens with live activations at most */
-    size_t unit_rows; /* tokens of the largest unit */
-    int group;        /* sequences of the largest group */
-    int slots;        /* message slots per direction */
+    /* What the stage has to hold, as struct tp_stage_shape says. */
+    size_t rows, input_rows, unit_rows;
+    int batch, caches, group, slots;
 };
 
 /* Message slots per direction, unless there are fewer units: what a stage sends or receives ahead.
@@ -96,6 +95,9 @@ struct tp_schedule {
 enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage,
                                struct tp_schedule **schedule);
 void tp_schedule_free(struct tp_schedule *schedule);
+
+/* Makes a shape as large as the schedule needs it, if it is not. Local. */
+void tp_schedule_widen(const struct tp_schedule *schedule, struct tp_stage_shape *shape);
 
 /* tp_units_at() of the schedule's units. Local. */
 int tp_schedule_unit_at(const struct tp_schedule *schedule, enum tp_direction direction, int place);

@@ -8,17 +8,12 @@
 
 #include "parts.h"
 
-static size_t region_copies(const struct tp_stage_shape *shape, enum tp_region region)
-{
-    return tp_region_is_per_layer(region) ? (size_t)shape->layers.n_layer : 1;
-}
-
 static enum tp_status take_regions(struct tp_cell *cell)
 {
     for (int region = 0; region < TP_REGION_COUNT; region++) {
         const size_t count = tp_region_count((enum tp_region)region, &cell->shape);
-        const size_t copies = region_copies(&cell->shape, (enum tp_region)region);
-        cell->regions[region] = calloc(copies, sizeof(struct tp_view));
+        const size_t copies = tp_region_copies((enum tp_region)region, &cell->shape);
+        cell->regions[region] = calloc(copies + 1, sizeof(struct tp_view));
         if (cell->regions[region] == NULL)
             return tp_fail(TP_ERR_MEMORY, "no memory for a list of regions");
         for (size_t i = 0; i < copies; i++)
@@ -124,6 +119,15 @@ void tp_cell_free(struct tp_cell *cell)
 size_t tp_cell_bytes(const struct tp_cell *cell)
 {
     return tp_arena_bytes(cell->arena);
+}
+
+struct tp_view tp_cell_input(const struct tp_cell *cell, int layer, const struct tp_unit *unit)
+{
+    const size_t C = (size_t)cell->shape.model.n_embd;
+
+    if (layer == 0)
+        return tp_view_at(tp_cell_region(cell, TP_REGION_INPUT, 0), unit->input_row * C);
+    return tp_cell_rows(cell, TP_REGION_LAYER_INPUT, layer - 1, unit, C);
 }
 
 struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *unit)

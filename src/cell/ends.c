@@ -24,10 +24,10 @@ enum tp_status tp_embed_forward(struct tp_cell *cell, const struct tp_unit *unit
 {
     const struct tp_tokens_at where = tokens_at(cell, unit);
     const int C = cell->shape.model.n_embd;
-    return tp_embedding_forward(
-        cell->device, tp_cell_rows(cell, TP_REGION_LAYER_INPUT, 0, unit, (size_t)C),
-        group_of(cell, TP_REGION_INPUT_TOKENS, unit), cell->tensors[TP_WEIGHT][TP_PARAMETER_WTE],
-        cell->tensors[TP_WEIGHT][TP_PARAMETER_WPE], &where, C);
+    return tp_embedding_forward(cell->device, tp_cell_input(cell, 0, unit),
+                                group_of(cell, TP_REGION_INPUT_TOKENS, unit),
+                                cell->tensors[TP_WEIGHT][TP_PARAMETER_WTE],
+                                cell->tensors[TP_WEIGHT][TP_PARAMETER_WPE], &where, C);
 }
 
 enum tp_status tp_embed_backward(struct tp_cell *cell, const struct tp_unit *unit,

@@ -68,7 +68,7 @@ static struct tp_view cache(const struct layer *l, enum tp_region region)
     const size_t sequence =
         (size_t)l->where.H * (size_t)l->where.T * (size_t)tp_head_stride(&l->cell->shape.model);
     return tp_view_at(tp_cell_region(l->cell, region, l->layer),
-                      of_batch ? (size_t)l->unit->first_sequence * sequence : 0);
+                      of_batch ? (size_t)l->unit->cache * sequence : 0);
 }
 
 /* y[rows, n] = x[rows, k] w[k, n] */
@@ -103,7 +103,7 @@ static enum tp_status project_weight(const struct layer *l, enum tp_layer_tensor
 static enum tp_status attention_forward(const struct layer *l)
 {
     const int C = l->C;
-    struct tp_view input = rows_of(l, TP_REGION_LAYER_INPUT, C);
+    struct tp_view input = tp_cell_input(l->cell, l->layer, l->unit);
     struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
     struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, C);
     struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, C);
@@ -190,7 +190,7 @@ static enum tp_status start_cache_gradients(const struct layer *l)
 static enum tp_status attention_backward(const struct layer *l, struct tp_view dx)
 {
     const int C = l->C;
-    struct tp_view input = rows_of(l, TP_REGION_LAYER_INPUT, C);
+    struct tp_view input = tp_cell_input(l->cell, l->layer, l->unit);
     struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_1, 2);
     struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, C);
     struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, C);

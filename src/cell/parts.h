@@ -35,6 +35,10 @@ static inline struct tp_view tp_cell_region(const struct tp_cell *cell, enum tp_
     return cell->regions[region][layer];
 }
 
+/* Where a unit's residual stream enters a layer: with the stage's input, or where the layer before
+ * leaves it. */
+struct tp_view tp_cell_input(const struct tp_cell *cell, int layer, const struct tp_unit *unit);
+
 /* Rows of a region with C columns that belong to a unit. */
 static inline struct tp_view tp_cell_rows(const struct tp_cell *cell, enum tp_region region,
                                           int layer, const struct tp_unit *unit, size_t columns)

@@ -14,8 +14,7 @@ static struct tp_view layer_output(const struct tp_cell *cell, int layer,
 {
     if (layer + 1 == cell->shape.layers.n_layer)
         return tp_cell_output(cell, unit);
-    return tp_cell_rows(cell, TP_REGION_LAYER_INPUT, layer + 1, unit,
-                        (size_t)cell->shape.model.n_embd);
+    return tp_cell_input(cell, layer + 1, unit);
 }
 
 /* A backward changes the gradient of the residual stream in place. */
@@ -125,9 +124,7 @@ static enum tp_status stage_message_in(void *self, enum tp_direction direction,
     struct tp_mapping *mapping = mapping_of(cell->incoming, direction, unit);
     const size_t n = message_count(cell, unit);
     struct tp_view memory =
-        direction == TP_FORWARD
-            ? tp_cell_rows(cell, TP_REGION_LAYER_INPUT, 0, unit, (size_t)cell->shape.model.n_embd)
-            : residual_gradient(cell, unit);
+        direction == TP_FORWARD ? tp_cell_input(cell, 0, unit) : residual_gradient(cell, unit);
     TP_TRY(tp_mapping_begin(cell->device, memory, n, TP_ACCESS_WRITE, mapping));
     TP_TRY(tp_mapping_wait(mapping));
     *data = mapping->data;

@@ -21,25 +21,26 @@ static size_t plus(size_t a, size_t b)
 
 /* When a stage has a region; all that are set have to hold. */
 enum {
-    LAYER = 1,       /* once per layer */
-    TRAINING = 2,    /* in training only */
-    FIRST = 4,       /* on the first stage */
-    LAST = 8,        /* on the last stage */
-    NOT_BOTH = 16,   /* not where one stage is first and last */
-    EITHER = 32,     /* on the first or the last stage */
-    RECOMPUTED = 64, /* when layers are recomputed */
-    SPLIT = 128      /* of op ranks each has a part */
+    LAYER = 1,     /* once per layer */
+    TRAINING = 2,  /* in training only */
+    FIRST = 4,     /* on the first stage */
+    LAST = 8,      /* on the last stage */
+    NOT_BOTH = 16, /* not where one stage is first and last */
+    EITHER = 32,   /* on the first or the last stage */
+    BETWEEN = 64,  /* once per layer, but for the first */
+    SPLIT = 128    /* of op ranks each has a part */
 };
 
 /* How many rows it has. */
 enum rows {
+    INPUT_ROWS,      /* tokens whose input to the stage lives */
     LIVE_ROWS,       /* tokens with live activations */
     LAYER_ROWS,      /* the same, or those of the largest unit when layers are recomputed */
     UNIT_ROWS,       /* tokens of the largest unit */
     MESSAGE_ROWS,    /* those times message slots */
     OUTPUT_ROWS,     /* live rows on the last stage, else message rows */
     BATCH_TOKENS,    /* B * T */
-    CACHED_KEYS,     /* B * H * T */
+    CACHED_KEYS,     /* H * T of each sequence with live keys */
     GRADIENT_KEYS,   /* the same for the largest group */
     HEAD_ROWS,       /* a chunk of logits */
     VOCABULARY_ROWS, /* V */
@@ -55,7 +56,8 @@ static const struct {
     enum rows rows;
     enum columns columns;
 } regions[TP_REGION_COUNT] = {
-    [TP_REGION_LAYER_INPUT] = {"layer input", LAYER, LAYER_ROWS, WIDTH},
+    [TP_REGION_INPUT] = {"input", 0, INPUT_ROWS, WIDTH},
+    [TP_REGION_LAYER_INPUT] = {"layer input", BETWEEN, LAYER_ROWS, WIDTH},
     [TP_REGION_LAYER_MIDDLE] = {"layer middle", LAYER, LAYER_ROWS, WIDTH},
     [TP_REGION_LAYER_NORM_1] = {"layer norm 1", LAYER, LAYER_ROWS, TWO},
     [TP_REGION_LAYER_NORM_2] = {"layer norm 2", LAYER, LAYER_ROWS, TWO},
@@ -69,7 +71,6 @@ static const struct {
                                       HEAD_STRIDE},
     [TP_REGION_LAYER_VALUE_GRADIENT] = {"layer value gradient", LAYER | TRAINING | SPLIT,
                                         GRADIENT_KEYS, HEAD_STRIDE},
-    [TP_REGION_CELL_INPUT] = {"cell input", RECOMPUTED, LIVE_ROWS, WIDTH},
     [TP_REGION_OUTPUT] = {"output", 0, OUTPUT_ROWS, WIDTH},
     [TP_REGION_BACKWARD] = {"backward", TRAINING, MESSAGE_ROWS, WIDTH},
     [TP_REGION_NORMED] = {"normed", 0, UNIT_ROWS, WIDTH},
@@ -98,7 +99,16 @@ const char *tp_region_name(enum tp_region region)
 
 bool tp_region_is_per_layer(enum tp_region region)
 {
-    return regions[region].when & LAYER;
+    return regions[region].when & (LAYER | BETWEEN);
+}
+
+size_t tp_region_copies(enum tp_region region, const struct tp_stage_shape *shape)
+{
+    const size_t layers = (size_t)shape->layers.n_layer;
+
+    if (regions[region].when & BETWEEN)
+        return layers - 1;
+    return regions[region].when & LAYER ? layers : 1;
 }
 
 static bool exists(unsigned when, const struct tp_stage_shape *shape)
@@ -108,7 +118,7 @@ static bool exists(unsigned when, const struct tp_stage_shape *shape)
 
     return (!(when & TRAINING) || shape->train) && (!(when & FIRST) || first) &&
            (!(when & LAST) || last) && (!(when & NOT_BOTH) || !(first && last)) &&
-           (!(when & EITHER) || first || last) && (!(when & RECOMPUTED) || shape->recompute);
+           (!(when & EITHER) || first || last);
 }
 
 /* ---- Parts of op ranks ---- */
@@ -180,6 +190,8 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
     size_t keys = times((size_t)shape->model.n_head, (size_t)shape->seq_len);
 
     switch (rows) {
+    case INPUT_ROWS:
+        return shape->input_rows;
     case LIVE_ROWS:
         return shape->rows;
     case LAYER_ROWS:
@@ -193,7 +205,7 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
     case BATCH_TOKENS:
         return times((size_t)shape->batch, (size_t)shape->seq_len);
     case CACHED_KEYS:
-        return times((size_t)shape->batch, keys);
+        return times((size_t)shape->caches, keys);
     case GRADIENT_KEYS:
         return times((size_t)shape->group, keys);
     case HEAD_ROWS:
@@ -245,8 +257,7 @@ size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footpr
 
     for (int region = 0; region < TP_REGION_COUNT; region++) {
         size_t bytes = tp_footprint_bytes(footprint, tp_region_count(region, shape));
-        size_t number = tp_region_is_per_layer(region) ? (size_t)shape->layers.n_layer : 1;
-        sum = plus(sum, times(number, bytes));
+        sum = plus(sum, times(tp_region_copies(region, shape), bytes));
     }
     return sum;
 }

@@ -135,6 +135,7 @@ void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units
         .model = plan->model,
         .layers = plan->stages[stage],
         .seq_len = plan->seq_len,
+        .batch = plan->batch,
         .slots = n_units < TP_SCHEDULE_SLOTS ? n_units : TP_SCHEDULE_SLOTS,
         .train = plan->schedule != TP_SCHEDULE_FORWARD,
         .recompute = plan->recompute,
@@ -147,9 +148,10 @@ void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units
         if (shape->group < units[i].sequences)
             shape->group = units[i].sequences;
     }
-    count_live(plan, units, stage, &shape->rows, &shape->batch);
+    count_live(plan, units, stage, &shape->rows, &shape->caches);
     if (!shape->train)
         shape->rows = (size_t)shape->slots * shape->unit_rows;
+    shape->input_rows = shape->rows;
 }
 
 /* ---- The list of a stage ---- */
@@ -178,6 +180,8 @@ static void place_units(struct tp_schedule *schedule, bool keep_rows)
         for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++)
             unit->slot[direction] = tp_schedule_unit_at(schedule, direction, i) % schedule->slots;
         unit->row = keep_rows ? row : (size_t)unit->slot[TP_FORWARD] * schedule->unit_rows;
+        unit->input_row = unit->row;
+        unit->cache = unit->first_sequence;
         row += tp_unit_rows(unit);
     }
 }
@@ -260,7 +264,10 @@ enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_
     tp_units_cut(plan, schedule->units);
     tp_plan_stage_shape(plan, schedule->units, stage, &shape);
     schedule->rows = shape.rows;
+    schedule->input_rows = shape.input_rows;
     schedule->unit_rows = shape.unit_rows;
+    schedule->batch = shape.batch;
+    schedule->caches = shape.caches;
     schedule->group = shape.group;
     schedule->slots = shape.slots;
     place_units(schedule, train);
@@ -275,6 +282,28 @@ enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_
 fail:
     tp_schedule_free(schedule);
     return tp_fail(TP_ERR_MEMORY, "no memory for a schedule of %zu slices", n_units);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a < b ? b : a;
+}
+
+void tp_schedule_widen(const struct tp_schedule *schedule, struct tp_stage_shape *shape)
+{
+    const struct {
+        int *most, needed;
+    } counts[] = {{&shape->batch, schedule->batch},
+                  {&shape->caches, schedule->caches},
+                  {&shape->group, schedule->group},
+                  {&shape->slots, schedule->slots}};
+
+    shape->rows = larger(shape->rows, schedule->rows);
+    shape->input_rows = larger(shape->input_rows, schedule->input_rows);
+    shape->unit_rows = larger(shape->unit_rows, schedule->unit_rows);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (*counts[i].most < counts[i].needed)
+            *counts[i].most = counts[i].needed;
 }
 
 void tp_schedule_free(struct tp_schedule *schedule)

@@ -161,8 +161,10 @@ static void shape_rig(struct rig *rig, int n_layer, int sequences)
                                      .layers = {.n_layer = n_layer},
                                      .seq_len = T,
                                      .batch = sequences,
+                                     .caches = sequences,
                                      .group = sequences,
                                      .rows = (size_t)T,
+                                     .input_rows = (size_t)T,
                                      .unit_rows = (size_t)T,
                                      .slots = 1,
                                      .train = true};

@@ -216,19 +216,9 @@ static void shape_of(const struct tp_worker *worker, const struct tp_work *work,
     *shape = (struct tp_stage_shape){.model = worker->model,
                                      .layers = *tp_worker_layers(worker, work->plan),
                                      .seq_len = worker->seq_len,
-                                     .batch = work->plan->batch,
                                      .train = work->train};
-    for (int i = 0; i < work->n_schedules; i++) {
-        const struct tp_schedule *schedule = work->schedules[i];
-        if (shape->rows < schedule->rows)
-            shape->rows = schedule->rows;
-        if (shape->unit_rows < schedule->unit_rows)
-            shape->unit_rows = schedule->unit_rows;
-        if (shape->group < schedule->group)
-            shape->group = schedule->group;
-        if (shape->slots < schedule->slots)
-            shape->slots = schedule->slots;
-    }
+    for (int i = 0; i < work->n_schedules; i++)
+        tp_schedule_widen(work->schedules[i], shape);
 }
 
 static enum tp_status open_device(struct tp_worker *worker, const struct tp_work *work)
