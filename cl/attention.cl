@@ -117,11 +117,24 @@ void add_weighted(float16 *o, const float16 p[KEYS], const global float *v, int 
                 p6 * v6[d] + p7 * v7[d];
 }
 
-// One tile of queries of one head of one sequence an item.
+// p *= mask for KEYS keys, the first of which has that index in the masks of its head.
+void drop_weights(float16 p[KEYS], uint index, int16 position, int sequence, ulong rng, uint threshold,
+                  float scale)
+{
+    float16 kept[KEYS];
+    kept_weights(kept, index, position, sequence, rng, threshold, scale);
+    kept_weights(kept + 4, index + 4, position, sequence, rng, threshold, scale);
+    for (int i = 0; i < KEYS; i++)
+        p[i] *= kept[i];
+}
+
+// One tile of queries of one head of one sequence an item. Weights are dropped after they are normalised:
+// the sum has them all.
 kernel void attention_forward(global float *out, ulong out0, global float *lse, ulong lse0,
                               const global float *query, ulong query0, const global float *key, ulong key0,
                               const global float *value, ulong value0, int sequences, int S, int P, int T,
-                              int H)
+                              int H, int first_head, int stride, ulong rng, uint threshold, float kept_scale,
+                              int first_sequence)
 {
     const int tiles = (S + TILE - 1) / TILE;
     const size_t item = get_global_id(0);
@@ -164,6 +177,9 @@ kernel void attention_forward(global float *out, ulong out0, global float *lse, 
             s[i] = exp_lanes(s[i] - top);
             sum += s[i];
         }
+        if (threshold != 0)
+            drop_weights(s, (first_head + h) * (uint)stride + j, position, first_sequence + head / H, rng,
+                         threshold, kept_scale);
         add_weighted(o, s, v + (size_t)j * DS, last);
     }
 
@@ -226,13 +242,15 @@ void add_key_gradients(global float *dk, global float *dv, const float *p, const
 }
 
 // One head of one sequence an item: all its tiles in order, so that the sums into dkey and dvalue have
-// one order and need no atomics. p = e^(s - lse), ds = p (dout v - delta), delta = dout out.
+// one order and need no atomics. p = e^(s - lse), ds = p (dout v - delta), delta = dout out;
+// dropped weights count in dvalue and in dout v, not in that p.
 kernel void attention_backward(global float *dquery, ulong dquery0, global float *dkey, ulong dkey0,
                                global float *dvalue, ulong dvalue0, const global float *dout, ulong dout0,
                                const global float *out, ulong out0, const global float *lse, ulong lse0,
                                const global float *query, ulong query0, const global float *key, ulong key0,
                                const global float *value, ulong value0, int sequences, int S, int P, int T,
-                               int H)
+                               int H, int first_head, int stride, ulong rng, uint threshold,
+                               float kept_scale, int first_sequence)
 {
     const size_t head = get_global_id(0);
     if (head >= (size_t)sequences * H)
@@ -269,11 +287,16 @@ kernel void attention_backward(global float *dquery, ulong dquery0, global float
             float16 p[KEYS], ds[KEYS];
             score_keys(p, q, key + key0 + at_key, last);
             score_keys(ds, g, value + value0 + at_key, last);
+            const uint index = (first_head + h) * (uint)stride + j;
+            if (threshold != 0)
+                drop_weights(ds, index, position, first_sequence + head / H, rng, threshold, kept_scale);
             for (int i = 0; i < KEYS; i++) {
                 p[i] = select((float16)(0.0f), exp_lanes(p[i] - log_sum),
                               position >= j + i && (int16)(i <= last ? -1 : 0));
                 ds[i] = p[i] * (ds[i] - delta);
             }
+            if (threshold != 0)
+                drop_weights(p, index, position, first_sequence + head / H, rng, threshold, kept_scale);
             add_weighted(dq, ds, key + key0 + at_key, last);
             global float *dk = dkey + dkey0 + at_key, *dv = dvalue + dvalue0 + at_key;
             add_key_gradients(dk, dv, (const float *)p, (const float *)ds, g_rows, q_rows, min(3, last));

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// y = y + bias, with channels dropped, + x.
 kernel void bias_residual(global float *y, ulong y0, const global float *x, ulong x0,
-                          const global float *bias, ulong bias0, ulong rows, int C)
+                          const global float *bias, ulong bias0, int sequences, int S, int P, int C,
+                          ulong key, uint threshold, float scale, int first_sequence)
 {
     const size_t row = get_global_id(0);
-    if (row >= rows)
+    if (row >= (size_t)sequences * S)
         return;
+    const int token = P + row % S, sequence = first_sequence + row / S;
     y += y0 + row * C;
     x += x0 + row * C;
     bias += bias0;
     for (int c = 0; c < C; c += LANES) {
         const int n = C - c;
-        store(load(y + c, n) + load(bias + c, n) + load(x + c, n), y + c, n);
+        float16 branch = load(y + c, n) + load(bias + c, n);
+        if (threshold != 0)
+            branch *= kept_channels(c, token, sequence, key, threshold, scale);
+        store(branch + load(x + c, n), y + c, n);
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/share.h"
 #include "capture.h"
 #include "comm/grid.h"
 #include "mpi_test.h"
@@ -159,6 +160,35 @@ START_TEST(collectives_are_right)
 END_TEST
 
 /* Each set of failing ranks, as bits. */
+/* Floats summed, and the largest taken; shares of odd counts gathered. */
+START_TEST(floats_are_reduced_and_gathered)
+{
+    enum { COUNT = 1001 };
+    static float data[COUNT];
+    bool good = true;
+    for (int largest = 0; largest < 2; largest++) {
+        struct tp_request request;
+        for (int i = 0; i < COUNT; i++)
+            data[i] = (float)(i + rank);
+        good &=
+            EXPECT(tp_comm_iallreduce_floats(mpi_world, largest, data, COUNT, &request) == TP_OK) &&
+            EXPECT(tp_comm_wait(&request) == TP_OK);
+        for (int i = 0; i < COUNT && good; i++)
+            good &= EXPECT(data[i] == (largest ? (float)(i + size - 1)
+                                               : (float)(size * i + size * (size - 1) / 2)));
+    }
+    for (size_t count = 0; count < COUNT; count = 3 * count + 1) {
+        const struct tp_share mine = tp_share_of(count, size, rank);
+        for (size_t i = 0; i < count; i++)
+            data[i] = i - mine.first < mine.count ? (float)i : -1.0f;
+        good &= EXPECT(tp_comm_allgather_shares(mpi_world, data, count) == TP_OK);
+        for (size_t i = 0; i < count && good; i++)
+            good &= EXPECT(data[i] == (float)i);
+    }
+    mpi_assert(good);
+}
+END_TEST
+
 START_TEST(ranks_agree_on_the_lowest_failure)
 {
     bool good = true;
@@ -211,6 +241,15 @@ START_TEST(grid_is_pipes_of_stages)
             good &= EXPECT(grid.d >= 0 && grid.d < data && grid.k >= 0 && grid.k < pipe);
             good &= EXPECT(grid.o >= 0 && grid.o < op);
             good &= EXPECT(tp_comm_size(grid.pipe) == pipe && tp_comm_rank(grid.pipe) == grid.k);
+            good &= EXPECT(tp_comm_size(grid.ops) == op && tp_comm_rank(grid.ops) == grid.o);
+            good &= EXPECT(tp_comm_size(grid.replicas) == data &&
+                           tp_comm_rank(grid.replicas) == grid.d);
+            for (int o = 0; o < op; o++)
+                good &=
+                    EXPECT(tp_comm_job_rank(grid.ops, o) == tp_grid_rank(&grid, grid.d, grid.k, o));
+            for (int d = 0; d < data; d++)
+                good &= EXPECT(tp_comm_job_rank(grid.replicas, d) ==
+                               tp_grid_rank(&grid, d, grid.k, grid.o));
             for (int k = 0; k < pipe; k++)
                 good &= EXPECT(tp_comm_job_rank(grid.pipe, k) == (grid.d * pipe + k) * op + grid.o);
             good &= EXPECT(grid.node_size == size && grid.node_rank == rank); /* one machine */
@@ -279,6 +318,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tests, wrong_length_is_an_error, 0, 2);
     tcase_add_test(tests, cancelled_receive_is_gone);
     tcase_add_test(tests, collectives_are_right);
+    tcase_add_test(tests, floats_are_reduced_and_gathered);
     tcase_add_test(tests, ranks_agree_on_the_lowest_failure);
     tcase_add_test(tests, split_orders_by_key);
     tcase_add_test(tests, grid_is_pipes_of_stages);

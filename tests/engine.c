@@ -32,6 +32,7 @@ struct grid {
 /* One stage of a pipeline, and all of it on one rank to compare with. */
 struct bench {
     struct tp_comm *pipe;
+    struct tp_grid ranks;
     struct tp_schedule *train, *evaluate, *train_alone, *evaluate_alone;
     struct host_stage *host, *alone;
     struct tp_stage seam;
@@ -85,13 +86,15 @@ static bool bench_init(struct bench *bench, struct tp_comm *pipe, const struct g
         !EXPECT(prepare(grid, 1, 0, &bench->train_alone, &bench->evaluate_alone, &bench->alone)))
         return false;
     bench->seam = host_stage_seam(bench->host);
-    return EXPECT(tp_engine_new(pipe, &bench->seam, bench->train, watchdog, &bench->engine) ==
-                  TP_OK);
+    return EXPECT(tp_grid_init(&bench->ranks, pipe, 1, tp_comm_size(pipe), 1) == TP_OK) &&
+           EXPECT(tp_engine_new(&bench->ranks, &bench->seam, bench->train, watchdog,
+                                &bench->engine) == TP_OK);
 }
 
 static void bench_fini(struct bench *bench)
 {
     tp_engine_free(bench->engine);
+    tp_grid_fini(&bench->ranks);
     host_stage_free(bench->host);
     host_stage_free(bench->alone);
     tp_schedule_free(bench->train);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "base/rng.h"
 #include "oracle.h"
 
 #include <math.h>
@@ -36,6 +37,40 @@ static void *allocate(size_t count, size_t size)
 static double *numbers(size_t count)
 {
     return allocate(count, sizeof(double));
+}
+
+/* --- masks */
+
+/* Those of one place of one layer, for one sequence. p 0: all ones. */
+struct masks {
+    double p;
+    uint64_t key;
+    int sequence;
+};
+
+static struct masks masks_of(const struct oracle *oracle, enum tp_dropout_place place, int layer,
+                             int sequence)
+{
+    const struct oracle_dropout *dropout = &oracle->dropout;
+    return (struct masks){dropout->p, tp_dropout_key(dropout->seed, dropout->step, place, layer),
+                          dropout->first_sequence + sequence};
+}
+
+static double mask(const struct masks *masks, int token, int index)
+{
+    if (masks->p == 0)
+        return 1;
+    bool dropped = tp_dropout_bits(masks->key, masks->sequence, token, (uint32_t)index) <
+                   (uint32_t)(masks->p * 0x1p32);
+    return dropped ? 0 : 1 / (1 - masks->p);
+}
+
+/* x[T, C] with channels dropped. */
+static void drop(const struct masks *masks, int T, int C, double *x)
+{
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < C; c++)
+            x[t * C + c] *= mask(masks, t, c);
 }
 
 /* --- pieces: forward, and backward that adds to the gradients of weights */
@@ -115,8 +150,10 @@ static void layer_norm_backward(const double *x, const double *w, const double *
     }
 }
 
-/* Causal attention of T tokens: qkv[T, 3C] holds queries, keys, values; a head's are D wide. */
-static void attention(const double *qkv, int T, int C, int H, double *probabilities, double *y)
+/* Causal attention of T tokens: qkv[T, 3C] holds queries, keys, values; a head's are D wide. A
+ * head's masks are stride apart. */
+static void attention(const double *qkv, const struct masks *masks, int stride, int T, int C, int H,
+                      double *probabilities, double *y)
 {
     int D = C / H;
     for (int h = 0; h < H; h++)
@@ -142,14 +179,15 @@ static void attention(const double *qkv, int T, int C, int H, double *probabilit
                 const double *v = qkv + s * 3 * C + 2 * C + h * D;
                 p[s] /= total;
                 for (int d = 0; d < D; d++)
-                    y[t * C + h * D + d] += p[s] * v[d];
+                    y[t * C + h * D + d] += p[s] * mask(masks, t, h * stride + s) * v[d];
             }
         }
 }
 
 /* Writes dqkv. */
-static void attention_backward(const double *qkv, const double *probabilities, const double *dy,
-                               int T, int C, int H, double *dqkv)
+static void attention_backward(const double *qkv, const double *probabilities,
+                               const struct masks *masks, int stride, const double *dy, int T,
+                               int C, int H, double *dqkv)
 {
     int D = C / H;
     memset(dqkv, 0, (size_t)T * 3 * C * sizeof *dqkv);
@@ -162,14 +200,15 @@ static void attention_backward(const double *qkv, const double *probabilities, c
             double expected = 0; /* of dp under p */
             for (int s = 0; s <= t; s++)
                 for (int d = 0; d < D; d++)
-                    expected += p[s] * dout[d] * qkv[s * 3 * C + 2 * C + h * D + d];
+                    expected += p[s] * mask(masks, t, h * stride + s) * dout[d] *
+                                qkv[s * 3 * C + 2 * C + h * D + d];
             for (int s = 0; s <= t; s++) {
                 const double *k = qkv + s * 3 * C + C + h * D, *v = k + C;
                 double *dk = dqkv + s * 3 * C + C + h * D, *dv = dk + C;
-                double dp = 0;
+                double kept = mask(masks, t, h * stride + s), dp = 0;
                 for (int d = 0; d < D; d++) {
-                    dp += dout[d] * v[d];
-                    dv[d] += p[s] * dout[d];
+                    dp += kept * dout[d] * v[d];
+                    dv[d] += kept * p[s] * dout[d];
                 }
                 double dscore = p[s] * (dp - expected) / sqrt(D);
                 for (int d = 0; d < D; d++) {
@@ -210,10 +249,18 @@ static double *gradient(const struct oracle *oracle, int layer, enum tp_layer_te
     return oracle->gradients[tp_parameter_of_layer(layer, tensor)];
 }
 
-/* x[T, C] goes through the layer in place. */
-static void layer_forward(const struct oracle *oracle, int layer, int T, double *x,
+static int stride_of(const struct oracle *oracle)
+{
+    return (oracle->model.n_positions + 3) / 4 * 4;
+}
+
+/* x[T, C] of a sequence goes through the layer in place. */
+static void layer_forward(const struct oracle *oracle, int layer, int number, int T, double *x,
                           struct trail *trail)
 {
+    const struct masks weights = masks_of(oracle, TP_DROPOUT_WEIGHTS, layer, number);
+    const struct masks end_1 = masks_of(oracle, TP_DROPOUT_ATTENTION, layer, number);
+    const struct masks end_2 = masks_of(oracle, TP_DROPOUT_MLP, layer, number);
     const struct tp_model *model = &oracle->model;
     int C = model->n_embd, inner = model->n_inner;
     size_t count = (size_t)T * C;
@@ -224,9 +271,11 @@ static void layer_forward(const struct oracle *oracle, int layer, int T, double 
                model->layer_norm_epsilon, trail->norm_1);
     linear(trail->norm_1, weight(oracle, layer, TP_ATTN_WEIGHT),
            weight(oracle, layer, TP_ATTN_BIAS), T, C, 3 * C, trail->qkv);
-    attention(trail->qkv, T, C, model->n_head, trail->probabilities, trail->attention);
+    attention(trail->qkv, &weights, stride_of(oracle), T, C, model->n_head, trail->probabilities,
+              trail->attention);
     linear(trail->attention, weight(oracle, layer, TP_ATTN_PROJ_WEIGHT),
            weight(oracle, layer, TP_ATTN_PROJ_BIAS), T, C, C, branch);
+    drop(&end_1, T, C, branch);
     add(x, branch, count);
 
     memcpy(trail->middle, x, count * sizeof *x);
@@ -238,20 +287,27 @@ static void layer_forward(const struct oracle *oracle, int layer, int T, double 
         trail->gelu[i] = gelu(trail->hidden[i]);
     linear(trail->gelu, weight(oracle, layer, TP_MLP_PROJ_WEIGHT),
            weight(oracle, layer, TP_MLP_PROJ_BIAS), T, inner, C, branch);
+    drop(&end_2, T, C, branch);
     add(x, branch, count);
     free(branch);
 }
 
 /* dx[T, C], the gradient of the residual stream, goes back through the layer in place. */
-static void layer_backward(struct oracle *oracle, int layer, int T, const struct trail *trail,
-                           double *dx)
+static void layer_backward(struct oracle *oracle, int layer, int number, int T,
+                           const struct trail *trail, double *dx)
 {
+    const struct masks weights = masks_of(oracle, TP_DROPOUT_WEIGHTS, layer, number);
+    const struct masks end_1 = masks_of(oracle, TP_DROPOUT_ATTENTION, layer, number);
+    const struct masks end_2 = masks_of(oracle, TP_DROPOUT_MLP, layer, number);
     const struct tp_model *model = &oracle->model;
     int C = model->n_embd, inner = model->n_inner;
     double *dhidden = numbers((size_t)T * inner);
     double *dnorm = numbers((size_t)T * C), *dqkv = numbers((size_t)T * 3 * C);
+    double *dbranch = numbers((size_t)T * C);
 
-    linear_backward(trail->gelu, weight(oracle, layer, TP_MLP_PROJ_WEIGHT), dx, T, inner, C,
+    memcpy(dbranch, dx, (size_t)T * C * sizeof *dx);
+    drop(&end_2, T, C, dbranch);
+    linear_backward(trail->gelu, weight(oracle, layer, TP_MLP_PROJ_WEIGHT), dbranch, T, inner, C,
                     dhidden, gradient(oracle, layer, TP_MLP_PROJ_WEIGHT),
                     gradient(oracle, layer, TP_MLP_PROJ_BIAS));
     for (int i = 0; i < T * inner; i++)
@@ -263,10 +319,13 @@ static void layer_backward(struct oracle *oracle, int layer, int T, const struct
                         gradient(oracle, layer, TP_LN_2_BIAS));
 
     double *dattention = dnorm; /* its former content is used up */
-    linear_backward(trail->attention, weight(oracle, layer, TP_ATTN_PROJ_WEIGHT), dx, T, C, C,
+    memcpy(dbranch, dx, (size_t)T * C * sizeof *dx);
+    drop(&end_1, T, C, dbranch);
+    linear_backward(trail->attention, weight(oracle, layer, TP_ATTN_PROJ_WEIGHT), dbranch, T, C, C,
                     dattention, gradient(oracle, layer, TP_ATTN_PROJ_WEIGHT),
                     gradient(oracle, layer, TP_ATTN_PROJ_BIAS));
-    attention_backward(trail->qkv, trail->probabilities, dattention, T, C, model->n_head, dqkv);
+    attention_backward(trail->qkv, trail->probabilities, &weights, stride_of(oracle), dattention, T,
+                       C, model->n_head, dqkv);
     linear_backward(trail->norm_1, weight(oracle, layer, TP_ATTN_WEIGHT), dqkv, T, C, 3 * C, dnorm,
                     gradient(oracle, layer, TP_ATTN_WEIGHT), gradient(oracle, layer, TP_ATTN_BIAS));
     layer_norm_backward(trail->input, weight(oracle, layer, TP_LN_1_WEIGHT), dnorm, T, C,
@@ -275,6 +334,7 @@ static void layer_backward(struct oracle *oracle, int layer, int T, const struct
     free(dhidden);
     free(dnorm);
     free(dqkv);
+    free(dbranch);
 }
 
 /* --- embedding, head, a sequence */
@@ -333,9 +393,11 @@ static double head(struct oracle *oracle, const double *x, const int32_t *target
 }
 
 /* Sum of the cross-entropies of one sequence; with gradients, scale times its gradient is added. */
-static double sequence(struct oracle *oracle, const int32_t *inputs, const int32_t *targets, int T,
-                       double scale, bool gradients, struct trail *trails)
+static double sequence(struct oracle *oracle, int number, const int32_t *inputs,
+                       const int32_t *targets, int T, double scale, bool gradients,
+                       struct trail *trails)
 {
+    const struct masks start = masks_of(oracle, TP_DROPOUT_EMBEDDING, 0, number);
     int C = oracle->model.n_embd, L = oracle->model.n_layer;
     int final = tp_parameter_final_norm(&oracle->model);
     double epsilon = oracle->model.layer_norm_epsilon;
@@ -343,8 +405,9 @@ static double sequence(struct oracle *oracle, const int32_t *inputs, const int32
     double *dnormed = gradients ? numbers((size_t)T * C) : NULL;
 
     embed(oracle, inputs, T, x);
+    drop(&start, T, C, x);
     for (int layer = 0; layer < L; layer++)
-        layer_forward(oracle, layer, T, x, &trails[layer]);
+        layer_forward(oracle, layer, number, T, x, &trails[layer]);
     layer_norm(x, oracle->weights[final], oracle->weights[final + 1], T, C, epsilon, normed);
     double loss = head(oracle, normed, targets, T, scale, dnormed);
 
@@ -353,7 +416,8 @@ static double sequence(struct oracle *oracle, const int32_t *inputs, const int32
         layer_norm_backward(x, oracle->weights[final], dnormed, T, C, epsilon, dx,
                             oracle->gradients[final], oracle->gradients[final + 1]);
         for (int layer = L - 1; layer >= 0; layer--)
-            layer_backward(oracle, layer, T, &trails[layer], dx);
+            layer_backward(oracle, layer, number, T, &trails[layer], dx);
+        drop(&start, T, C, dx);
         embed_backward(oracle, inputs, T, dx);
         free(dx);
     }
@@ -447,7 +511,7 @@ static double batch(struct oracle *oracle, const int32_t *inputs, const int32_t 
     struct trail *trails = trails_new(&oracle->model, T);
     double scale = 1.0 / ((double)B * T), loss = 0;
     for (int b = 0; b < B; b++)
-        loss += sequence(oracle, inputs + b * T, targets + b * T, T, scale, gradients, trails);
+        loss += sequence(oracle, b, inputs + b * T, targets + b * T, T, scale, gradients, trails);
     trails_free(trails, oracle->model.n_layer);
     return loss * scale;
 }

@@ -10,8 +10,17 @@
 #include "cell/stage.h"
 #include "model/parameters.h"
 
+/* Masks as the program draws them (base/rng.h); p 0: none. */
+struct oracle_dropout {
+    double p;
+    uint64_t seed;
+    int64_t step;
+    int first_sequence; /* number of the first one in the global batch */
+};
+
 struct oracle {
     struct tp_model model;
+    struct oracle_dropout dropout;
     struct tp_parameters parameters;
     /* One array for each row of the parameter table, in its layout. */
     double **weights, **gradients, **moments_1, **moments_2;

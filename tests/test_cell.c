@@ -23,6 +23,8 @@ struct setup {
     const char *slices;
     enum tp_gemm_provider gemm;
     bool indirect;
+    double dropout;
+    bool recompute;
 };
 
 #define MODEL(L, C, H, N, V, P)                                                                    \
@@ -32,17 +34,30 @@ struct setup {
     }
 
 static const struct setup setups[] = {
-    {"whole", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 1, 2, "1", TP_GEMM_AUTO, false},
-    {"uniform", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 1, 2, "4", TP_GEMM_AUTO, false},
-    {"uneven", MODEL(4, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, false},
-    {"one at a time", MODEL(2, 20, 2, 80, 61, 40), 13, 2, 2, 1, "13", TP_GEMM_AUTO, false},
-    {"odd", MODEL(3, 20, 2, 80, 61, 40), 40, 2, 3, 2, "13,13,13,1", TP_GEMM_AUTO, false},
-    {"one token", MODEL(1, 16, 1, 64, 5, 1), 1, 1, 1, 1, "1", TP_GEMM_AUTO, false},
-    {"one head of 80", MODEL(1, 80, 1, 96, 17, 37), 37, 1, 1, 1, "17,20", TP_GEMM_AUTO, false},
-    {"narrow heads", MODEL(2, 21, 7, 33, 300, 33), 33, 3, 2, 3, "32,1", TP_GEMM_AUTO, false},
-    {"wide heads", MODEL(1, 512, 2, 64, 11, 24), 24, 1, 1, 1, "3,21", TP_GEMM_AUTO, false},
-    {"indirect", MODEL(3, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, true},
-    {"clblast", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 2, 1, "40,24", TP_GEMM_CLBLAST, false},
+    {"whole", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 1, 2, "1", TP_GEMM_AUTO, false, 0, false},
+    {"uniform", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 1, 2, "4", TP_GEMM_AUTO, false, 0, false},
+    {"uneven", MODEL(4, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, false, 0,
+     false},
+    {"one at a time", MODEL(2, 20, 2, 80, 61, 40), 13, 2, 2, 1, "13", TP_GEMM_AUTO, false, 0,
+     false},
+    {"odd", MODEL(3, 20, 2, 80, 61, 40), 40, 2, 3, 2, "13,13,13,1", TP_GEMM_AUTO, false, 0, false},
+    {"one token", MODEL(1, 16, 1, 64, 5, 1), 1, 1, 1, 1, "1", TP_GEMM_AUTO, false, 0, false},
+    {"one head of 80", MODEL(1, 80, 1, 96, 17, 37), 37, 1, 1, 1, "17,20", TP_GEMM_AUTO, false, 0,
+     false},
+    {"narrow heads", MODEL(2, 21, 7, 33, 300, 33), 33, 3, 2, 3, "32,1", TP_GEMM_AUTO, false, 0,
+     false},
+    {"wide heads", MODEL(1, 512, 2, 64, 11, 24), 24, 1, 1, 1, "3,21", TP_GEMM_AUTO, false, 0,
+     false},
+    {"indirect", MODEL(3, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, true, 0,
+     false},
+    {"clblast", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 2, 1, "40,24", TP_GEMM_CLBLAST, false, 0,
+     false},
+    {"dropout", MODEL(3, 20, 2, 80, 61, 43), 40, 3, 3, 2, "13,13,13,1", TP_GEMM_AUTO, false, 0.2,
+     false},
+    {"dropout, wide", MODEL(1, 80, 1, 96, 17, 64), 64, 2, 1, 2, "64", TP_GEMM_AUTO, true, 0.5,
+     false},
+    {"recompute", MODEL(5, 20, 2, 80, 61, 40), 40, 3, 2, 2, "13,13,13,1", TP_GEMM_AUTO, false, 0.1,
+     true},
 };
 
 /* All stages of a pipeline in one process. */
@@ -65,6 +80,7 @@ static void pipeline_init(struct pipeline *p, const struct setup *s)
         slices.count == 1 ? TP_SCHEDULE_GPIPE : TP_SCHEDULE_TERAPIPE;
     ck_assert_int_eq(
         tp_plan_default(&s->model, s->T, s->B, s->K, schedule, s->group, &slices, &p->plan), TP_OK);
+    p->plan->recompute = s->recompute;
     tp_slices_fini(&slices);
     ck_assert_int_eq(tp_parameters_init(&p->parameters, &s->model), TP_OK);
     ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
@@ -148,7 +164,15 @@ static void run_step(struct pipeline *p, const struct setup *s, const int32_t *i
                      const int32_t *targets, double *loss, double *norm)
 {
     const struct tp_schedule *schedule = p->schedules[0];
-    const struct tp_cell_step step = {inputs, targets, s->B, 1.0 / (s->B * s->T), true};
+    const struct tp_cell_step step = {.inputs = inputs,
+                                      .targets = targets,
+                                      .sequences = s->B,
+                                      .scale = 1.0 / (s->B * s->T),
+                                      .train = true,
+                                      .dropout = s->dropout,
+                                      .seed = 11,
+                                      .step = 3,
+                                      .first_sequence = 4};
     for (int k = 0; k < s->K; k++)
         ck_assert_int_eq(tp_cell_begin_step(p->cells[k], &step), TP_OK);
     for (int i = 0; i < schedule->n_units; i++)
@@ -248,6 +272,7 @@ START_TEST(agrees_with_oracle)
                            p.schedules[0]->units, p.schedules[0]->n_units),
         TP_OK);
     set_weights(&p, s, oracle);
+    oracle->dropout = (struct oracle_dropout){s->dropout, 11, 3, 4};
     for (int repeat = 0; repeat < 2;
          repeat++) { /* the second step over memory that has been used */
         run_step(&p, s, inputs, targets, &loss, &norm);
@@ -294,7 +319,14 @@ START_TEST(continues_as_oracle)
 {
     enum { T = 20, PREFILL = 13, V = 61 };
     const struct tp_model model = MODEL(3, 20, 2, 80, V, T);
-    const struct setup s = {"continue", model, T, 1, 1, 1, "1", TP_GEMM_AUTO, _i};
+    const struct setup s = {.name = "continue",
+                            .model = model,
+                            .T = T,
+                            .B = 1,
+                            .K = 1,
+                            .group = 1,
+                            .slices = "1",
+                            .indirect = _i};
     int32_t inputs[T], targets[T];
     float logits[V];
     struct oracle *oracle = oracle_new(&model);
@@ -306,7 +338,7 @@ START_TEST(continues_as_oracle)
     }
     pipeline_init(&p, &s);
     set_weights(&p, &s, oracle);
-    const struct tp_cell_step step = {inputs, NULL, 1, 0, false};
+    const struct tp_cell_step step = {.inputs = inputs, .sequences = 1};
     ck_assert_int_eq(tp_cell_begin_step(p.cells[0], &step), TP_OK);
     for (int start = 0, length = PREFILL; start < T; start += length, length = 1) {
         const struct tp_unit unit = {.slice = {.start = start, .length = length}, .sequences = 1};

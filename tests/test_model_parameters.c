@@ -170,6 +170,93 @@ START_TEST(initial_values_depend_on_seed_row_and_element)
 }
 END_TEST
 
+/* Parts of every number of op ranks put back together are the whole. */
+START_TEST(op_ranks_share_what_they_split)
+{
+    static float whole[40 * 3 * 12], part[40 * 3 * 12], again[40 * 3 * 12];
+    const struct tp_model small = {
+        .n_layer = 2, .n_embd = 12, .n_head = 6, .n_inner = 31, .vocab_size = 29, .n_positions = 7};
+
+    for (int row = 0; row < tp_parameter_final_norm(&small) + 2; row++) {
+        struct tp_parameter parameter;
+        tp_parameter_describe(&small, row, &parameter);
+        ck_assert_uint_eq(parameter.outer * parameter.length * parameter.inner, parameter.count);
+        for (size_t i = 0; i < parameter.count; i++)
+            whole[i] = (float)i;
+        for (int op = 1; op <= 6; op++) {
+            size_t sum = 0;
+            if (small.n_head % op != 0)
+                continue;
+            memset(again, 0, sizeof again);
+            for (int rank = 0; rank < op; rank++) {
+                sum += tp_parameter_held(&parameter, op, rank);
+                tp_parameter_take(&parameter, op, rank, whole, part);
+                tp_parameter_put(&parameter, op, rank, part, again);
+            }
+            ck_assert_uint_eq(sum, parameter.split ? parameter.count : parameter.count * op);
+            ck_assert_mem_eq(whole, again, parameter.count * sizeof *whole);
+        }
+    }
+}
+END_TEST
+
+/* Op rank 1 of 2 has the second half of the heads' columns in each of Q, K and V; of biases before
+ * a sum every rank has all. */
+START_TEST(heads_are_split_in_q_k_and_v)
+{
+    static float whole[768 * 2304], part[768 * 2304];
+    const struct tp_parameter *qkv = named("h.3.attn.c_attn.weight");
+
+    for (size_t i = 0; i < qkv->count; i++)
+        whole[i] = (float)i;
+    ck_assert_uint_eq(tp_parameter_held(qkv, 2, 1), qkv->count / 2);
+    tp_parameter_take(qkv, 2, 1, whole, part);
+    for (size_t r = 0; r < 768; r += 767)
+        for (size_t c = 0; c < 3 * 384; c++)
+            ck_assert_float_eq(part[r * 3 * 384 + c],
+                               whole[r * 2304 + c / 384 * 768 + 384 + c % 384]);
+    static const char *const shared[] = {"wpe.weight", "h.0.ln_1.bias", "h.0.attn.c_proj.bias",
+                                         "h.0.mlp.c_proj.bias", "ln_f.weight"};
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        ck_assert(!named(shared[i])->split);
+    ck_assert_uint_eq(tp_parameter_held(named("wte.weight"), 2, 0), 25129 * 768);
+    ck_assert_uint_eq(tp_parameter_held(named("wte.weight"), 2, 1), 25128 * 768);
+    ck_assert_uint_eq(tp_parameter_held(named("h.0.mlp.c_fc.bias"), 2, 1), 1500);
+}
+END_TEST
+
+/* Buckets are the table, in order, and replicas share each of them without gap or overlap. */
+START_TEST(buckets_cover_the_table)
+{
+    int next = 0;
+
+    for (int bucket = 0; bucket < tp_bucket_count(&model); bucket++) {
+        struct tp_bucket of;
+        size_t room = 0;
+        tp_bucket_describe(&model, bucket, 3, 1, &of);
+        ck_assert_int_eq(of.row, next);
+        for (int row = of.row; row < of.row + of.n_rows; row++) {
+            ck_assert_int_eq(tp_bucket_of(&model, row), bucket);
+            ck_assert_uint_eq(tp_bucket_room(&parameters.at[row], 3, 1) % 16, 0);
+            room += tp_bucket_room(&parameters.at[row], 3, 1);
+        }
+        ck_assert_uint_eq(of.count, room);
+        next += of.n_rows;
+    }
+    ck_assert_int_eq(next, parameters.count);
+    for (int row = 0; row < parameters.count; row++)
+        for (int shards = 1; shards <= 5; shards++) {
+            size_t end = 0;
+            for (int shard = 0; shard < shards; shard++) {
+                struct tp_share mine = tp_parameter_shard(&model, row, 3, 1, shards, shard);
+                ck_assert(mine.count == 0 || mine.first == end);
+                end += mine.count;
+            }
+            ck_assert_uint_eq(end, tp_parameter_held(&parameters.at[row], 3, 1));
+        }
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("parameters");
@@ -177,6 +264,9 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, the_table);
     tcase_add_test(cases, names_and_counts);
+    tcase_add_test(cases, op_ranks_share_what_they_split);
+    tcase_add_test(cases, heads_are_split_in_q_k_and_v);
+    tcase_add_test(cases, buckets_cover_the_table);
     tcase_add_test(cases, stages_part_the_parameters);
     tcase_add_test(cases, initial_values_are_those_of_gpt2);
     tcase_add_test(cases, initial_values_depend_on_seed_row_and_element);

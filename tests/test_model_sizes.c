@@ -70,6 +70,7 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_FINAL_NORM, 96 * 2, false},
         {TP_REGION_FINAL_GRADIENT, 96 * 20, false},
         {TP_REGION_LOGITS, 26 * 61, false},
+        {TP_REGION_LOGIT_SUMS, 26 * 3, false},
         {TP_REGION_LOSS, 5 * 32, false},
         {TP_REGION_HEAD_GRADIENT, 61 * 20, false},
         {TP_REGION_TIED, 0, false},
@@ -167,9 +168,13 @@ START_TEST(the_whole_is_the_sum)
                 struct tp_parameters parameters;
                 size_t sum = 0;
                 ck_assert_int_eq(tp_parameters_init(&parameters, &shape.model), TP_OK);
-                for (int i = 0; i < parameters.count; i++)
-                    if (tp_parameter_on_stage(&parameters.at[i], &shape.model, &shape.layers))
-                        sum += (train ? 4 : 1) * rounded(4 * parameters.at[i].count, 4096);
+                for (int i = 0; i < tp_bucket_count(&shape.model); i++) {
+                    struct tp_bucket bucket;
+                    tp_bucket_describe(&shape.model, i, 1, 0, &bucket);
+                    if (tp_parameter_on_stage(&parameters.at[bucket.row], &shape.model,
+                                              &shape.layers))
+                        sum += (train ? 4 : 1) * rounded(4 * bucket.count, 4096);
+                }
                 for (int i = 0; i < TP_REGION_COUNT; i++)
                     sum += (!tp_region_is_per_layer(i)   ? 1
                             : i == TP_REGION_LAYER_INPUT ? (size_t)n_layer - 1
@@ -266,7 +271,7 @@ START_TEST(op_ranks_have_parts)
 {
     struct tp_stage_shape shape = shape_of(0, 4, true);
     const size_t whole = tp_stage_parameters(&shape), bytes = tp_stage_bytes(&shape, &plain);
-    const size_t matrices = 4 * (4 * 20 * 20 + 2 * 20 * 70 + 3 * 20 + 70) + 61 * 20;
+    const size_t matrices = 4 * (4 * 20 * 20 + 2 * 20 * 70 + 3 * 20 + 70) + 60 * 20;
 
     shape.op = 1;
     ck_assert_uint_eq(tp_stage_parameters(&shape), whole);
@@ -276,8 +281,28 @@ START_TEST(op_ranks_have_parts)
     ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_INPUT, &shape), 96 * 20);
     ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_HIDDEN, &shape), 96 * 35);
     ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_KEY, &shape), 3 * 32 * 16);
-    ck_assert_uint_eq(tp_region_count(TP_REGION_LOGITS, &shape), 26 * 61 / 2);
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LOGITS, &shape), 26 * 31);
+    shape.op_rank = 1;
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LOGITS, &shape), 26 * 30);
+    shape.op_rank = 0;
     ck_assert_uint_lt(tp_stage_bytes(&shape, &plain), bytes);
+}
+END_TEST
+
+/* Replicas share moments; each has all weights and gradients. */
+START_TEST(replicas_share_moments)
+{
+    struct tp_stage_shape shape = shape_of(0, 4, true);
+    const size_t bytes = tp_stage_bytes(&shape, &plain);
+    size_t moments = 0;
+
+    for (int i = 0; i < tp_bucket_count(&shape.model); i++) {
+        struct tp_bucket bucket;
+        tp_bucket_describe(&shape.model, i, 1, 0, &bucket);
+        moments += 2 * 4 * bucket.count;
+    }
+    shape.shards = 2;
+    ck_assert_uint_eq(tp_stage_bytes(&shape, &plain), bytes - moments / 2);
 }
 END_TEST
 
@@ -302,6 +327,7 @@ int main(void)
 
     tcase_add_test(cases, regions_are_as_documented);
     tcase_add_test(cases, op_ranks_have_parts);
+    tcase_add_test(cases, replicas_share_moments);
     tcase_add_test(cases, recompute_keeps_inputs_alone);
     tcase_add_test(cases, stages_have_what_they_need);
     tcase_add_test(cases, evaluation_has_no_backward_memory);

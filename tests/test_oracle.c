@@ -71,9 +71,12 @@ static double slope(double *weight)
     return (8 * near - far) / (12 * h);
 }
 
+/* _i: with dropout. */
 START_TEST(gradients_are_slopes_of_the_loss)
 {
     enum { ELEMENTS = 12 };
+    oracle->dropout =
+        (struct oracle_dropout){.p = _i ? 0.3 : 0, .seed = 5, .step = 9, .first_sequence = 2};
     double loss = oracle_loss_and_gradients(oracle, inputs, targets, SEQUENCES, TOKENS);
     ck_assert_double_eq(loss, oracle_loss(oracle, inputs, targets, SEQUENCES, TOKENS));
     for (int row = 0; row < oracle->parameters.count; row++) {
@@ -228,7 +231,7 @@ int main(void)
     Suite *suite = suite_create("oracle");
     TCase *slopes = tcase_create("slopes");
     tcase_add_checked_fixture(slopes, set_up, tear_down);
-    tcase_add_test(slopes, gradients_are_slopes_of_the_loss);
+    tcase_add_loop_test(slopes, gradients_are_slopes_of_the_loss, 0, 2);
     tcase_add_test(slopes, gradients_that_are_zero_are_zero);
     suite_add_tcase(suite, slopes);
 

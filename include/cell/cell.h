@@ -9,15 +9,13 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "cell/reduce.h"
 #include "cell/stage.h"
 #include "device/device.h"
 #include "model/parameters.h"
 #include "model/sizes.h"
 
 struct tp_cell;
-
-/* What a cell keeps for each parameter. */
-enum tp_kind { TP_WEIGHT, TP_GRADIENT, TP_MOMENT_1, TP_MOMENT_2, TP_KINDS };
 
 /* Takes all memory of the stage (tp_stage_bytes() of it, limit bytes at most; 0: as the device
  * allows). device and parameters must outlive the cell. Local. TP_ERR_MEMORY, TP_ERR_DEVICE. */
@@ -29,13 +27,21 @@ void tp_cell_free(struct tp_cell *cell);
 /* The seam, for the engine; valid as long as the cell. n_sums is parameters->count + 1. Local. */
 void tp_cell_stage(struct tp_cell *cell, struct tp_stage *stage);
 
+/* What a cell whose shape has op ranks sums its parts with, before it computes anything; kept by
+ * value. Local. */
+void tp_cell_set_reduce(struct tp_cell *cell, const struct tp_reduce *reduce);
+
 /* Bytes the cell took. Local. */
 size_t tp_cell_bytes(const struct tp_cell *cell);
 
-/* Copies a parameter (row of the table, held by this stage) from or to host memory, count elements
- * of the table. Waits. Moments and gradients exist in training only. TP_ERR_DEVICE. */
-enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *data);
-enum tp_status tp_cell_read(struct tp_cell *cell, int row, enum tp_kind kind, float *data);
+/* Which elements of an op rank's part of a parameter (row of the table, held by this stage) the
+ * cell has of a kind: all, but for moments that replicas share. Local. */
+struct tp_share tp_cell_elements(const struct tp_cell *cell, int row, enum tp_kind kind);
+
+/* Copies these elements from or to host memory that has room for all of the part. Waits. Moments
+ * and gradients exist in training only. TP_ERR_DEVICE. */
+enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *part);
+enum tp_status tp_cell_read(struct tp_cell *cell, int row, enum tp_kind kind, float *part);
 
 /* Begins a step over sequences of tokens: inputs[sequences, T] on the first stage,
  * targets[sequences, T] on the last one (NULL elsewhere; targets NULL on the last stage: no loss,
@@ -46,6 +52,14 @@ struct tp_cell_step {
     int sequences;
     double scale;
     bool train;
+    bool exchange; /* gradients will be summed over replicas: buckets will be asked for */
+
+    /* Dropout, in training: its probability, and what masks depend on besides the place, the
+     * layer, the token and the channel or key. */
+    double dropout;
+    uint64_t seed;
+    int64_t step;
+    int first_sequence; /* of the replica, in the global batch */
 };
 enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_step *step);
 

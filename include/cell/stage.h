@@ -11,6 +11,9 @@
 #include "base/status.h"
 #include "model/slice.h"
 
+/* What is kept of each parameter. */
+enum tp_kind { TP_WEIGHT, TP_GRADIENT, TP_MOMENT_1, TP_MOMENT_2, TP_KINDS };
+
 /* Hyper-parameters of one update. */
 struct tp_adamw {
     double lr, beta1, beta2, eps, weight_decay;
@@ -50,9 +53,21 @@ struct tp_stage {
     enum tp_status (*tied)(void *self, const float **mine, float **theirs, size_t *count);
     enum tp_status (*tied_done)(void *self);
 
-    /* What all stages add up: n_sums numbers, zero where another stage counts: the squares of each
-     * parameter's gradient in the order of the parameter table, then the loss. After tied_done in
-     * training; in evaluation the loss alone is asked for (loss). Waits for the device. */
+    /* Where there are replicas: host memory with a bucket (model/parameters.h) of gradients, to be
+     * summed over them in place, or of weights after an update of which each replica did its share,
+     * to be completed. Buckets are numbered in the order in which the last backward finishes them;
+     * the tied matrix, last, is there after tied_done. *data is NULL until it is there; never
+     * waits. Valid until bucket_done, which gives it back. */
+    int n_buckets;
+    bool sharded; /* an update does the replica's share alone */
+    enum tp_status (*bucket)(void *self, enum tp_kind kind, int bucket, float **data,
+                             size_t *count);
+    enum tp_status (*bucket_done)(void *self, int bucket);
+
+    /* What all stages and op ranks add up: n_sums numbers, zero where another rank counts: the
+     * squares of each parameter's gradient in the order of the parameter table, then the loss.
+     * After tied_done and all buckets in training; in evaluation the loss alone is asked for
+     * (loss). Waits for the device. */
     int n_sums;
     enum tp_status (*sums)(void *self, double *sums);
     enum tp_status (*loss)(void *self, double *loss);

@@ -53,9 +53,12 @@ enum tp_status tp_comm_isend(struct tp_comm *comm, const float *data, size_t cou
 enum tp_status tp_comm_irecv(struct tp_comm *comm, float *data, size_t count, int peer, int tag,
                              struct tp_request *request);
 
-/* Starts an all-reduce in place: sum of doubles. Collective over comm; done by tests. */
+/* Start an all-reduce in place: a sum of doubles, a sum or the largest of floats. Every rank gets
+ * the same bits. Collective over comm; done by tests. count <= INT_MAX. TP_ERR_COMM. */
 enum tp_status tp_comm_iallreduce_sum(struct tp_comm *comm, double *data, int count,
                                       struct tp_request *request);
+enum tp_status tp_comm_iallreduce_floats(struct tp_comm *comm, bool largest, float *data,
+                                         size_t count, struct tp_request *request);
 
 /* Has it finished? A finished request may be tested again. Local. TP_ERR_COMM. */
 enum tp_status tp_comm_test(struct tp_request *request, bool *done);
@@ -84,6 +87,8 @@ enum tp_status tp_comm_bcast(struct tp_comm *comm, void *data, size_t bytes, int
 enum tp_status tp_comm_allreduce_max(struct tp_comm *comm, int64_t *data, int count);
 /* data[size * bytes], own part filled in. */
 enum tp_status tp_comm_allgather(struct tp_comm *comm, void *data, size_t bytes);
+/* data[count], own share (tp_share_of()) filled in. count <= INT_MAX. */
+enum tp_status tp_comm_allgather_shares(struct tp_comm *comm, float *data, size_t count);
 
 /* Do all ranks go on? Every rank hands in its own status; *agreed is TP_OK when all are, else the
  * status of the lowest failing rank, whose number is *rank (the size when there is none).

@@ -6,6 +6,7 @@
 #ifndef TP_DEVICE_KERNELS_H
 #define TP_DEVICE_KERNELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -30,9 +31,29 @@ enum tp_status tp_layer_norm_backward(struct tp_device *device, struct tp_view d
                                       struct tp_view statistics, struct tp_view weight, size_t rows,
                                       int C, float beta);
 
-/* y[rows, C] += bias[C] + x[rows, C]. */
+/* Tokens of a unit lie in tokens[., T] (int32), sequence after sequence, at [P, P + S) of each. */
+struct tp_tokens_at {
+    int sequences, S, P, T;
+};
+
+/* Inverted dropout (Srivastava et al., JMLR 15, 2014): an element is dropped when the bits that
+ * tp_dropout_bits() (base/rng.h) gives it are below the threshold, others are scaled. */
+struct tp_dropout {
+    uint64_t key;       /* tp_dropout_key() of the step, place and layer */
+    uint32_t threshold; /* p 2^32; 0: nothing is dropped */
+    float scale;        /* 1 / (1 - p) */
+    int first_sequence; /* number of the unit's first sequence in the global batch */
+};
+
+/* y[rows, C] = x[rows, C], which may be y, with channels dropped. */
+enum tp_status tp_dropout(struct tp_device *device, struct tp_view y, struct tp_view x,
+                          const struct tp_tokens_at *where, int C,
+                          const struct tp_dropout *dropout);
+
+/* y[rows, C] = (y + bias[C], with channels dropped) + x[rows, C]. */
 enum tp_status tp_bias_residual(struct tp_device *device, struct tp_view y, struct tp_view x,
-                                struct tp_view bias, size_t rows, int C);
+                                struct tp_view bias, const struct tp_tokens_at *where, int C,
+                                const struct tp_dropout *dropout);
 
 /* h[rows, N] += bias[N], y = gelu(h), the tanh form (Hendrycks and Gimpel, arXiv 1606.08415). */
 enum tp_status tp_bias_gelu_forward(struct tp_device *device, struct tp_view y, struct tp_view h,
@@ -50,6 +71,7 @@ enum tp_status tp_bias_backward(struct tp_device *device, struct tp_view dbias, 
  * [sequences, H, T, D'] with D' = tp_head_stride(), zero beyond D. */
 struct tp_attention {
     int sequences, S, P, T, H, D;
+    int first_head, positions; /* for masks: number of head 0 in the model, its n_positions */
 };
 
 /* query[rows, C], and keys and values at [P, P + S) of the caches, from qkv[rows, 3C] + bias[3C].
@@ -64,39 +86,57 @@ enum tp_status tp_qkv_merge(struct tp_device *device, struct tp_view dqkv, struc
                             const struct tp_attention *where);
 
 /* Causal attention of the slice's queries on tokens [0, P + S): out[rows, C], and the log-sum-exp
- * of each score row, lse[rows, H]. Scores are not stored (Dao et al., arXiv 2205.14135). */
+ * of each score row, lse[rows, H]. Scores are not stored (Dao et al., arXiv 2205.14135). Weights
+ * may be dropped: the key's index in a head's masks is its position. */
 enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out,
                                     struct tp_view lse, struct tp_view query, struct tp_view key,
-                                    struct tp_view value, const struct tp_attention *where);
+                                    struct tp_view value, const struct tp_attention *where,
+                                    const struct tp_dropout *dropout);
 
 /* dquery[rows, C]; dkey and dvalue (caches) are added to at [0, P + S), in place. */
 enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dquery,
                                      struct tp_view dkey, struct tp_view dvalue,
                                      struct tp_view dout, struct tp_view out, struct tp_view lse,
                                      struct tp_view query, struct tp_view key, struct tp_view value,
-                                     const struct tp_attention *where);
+                                     const struct tp_attention *where,
+                                     const struct tp_dropout *dropout);
 
-/* Tokens of a unit lie in tokens[., T] (int32), sequence after sequence, at [P, P + S) of each. */
-struct tp_tokens_at {
-    int sequences, S, P, T;
+/* The rows [first, first + count) of wte, and columns of logits, that are here. */
+struct tp_vocabulary {
+    int first, count;
 };
 
-/* x[rows, C] = wte[token] + wpe[position]. */
+/* x[rows, C] = wte[token - first], or 0 for a token that is not here; with positions
+ * + wpe[position]. */
 enum tp_status tp_embedding_forward(struct tp_device *device, struct tp_view x,
                                     struct tp_view tokens, struct tp_view wte, struct tp_view wpe,
-                                    const struct tp_tokens_at *where, int C);
+                                    const struct tp_tokens_at *where, int C,
+                                    const struct tp_vocabulary *own, bool positions);
 
-/* dwte[token] += dx, dwpe[position] += dx, rows in order. */
+/* dwte[token - first] += dx for tokens that are here, dwpe[position] += dx, rows in order. */
 enum tp_status tp_embedding_backward(struct tp_device *device, struct tp_view dwte,
                                      struct tp_view dwpe, struct tp_view tokens, struct tp_view dx,
-                                     const struct tp_tokens_at *where, int C);
+                                     const struct tp_tokens_at *where, int C,
+                                     const struct tp_vocabulary *own);
 
-/* Cross-entropy of rows [first, first + rows) of a unit: loss[., T] at the targets' places, and
- * logits[ rows, V] become their gradient times scale, in place; scale 0 leaves the logits alone. */
-enum tp_status tp_cross_entropy(struct tp_device *device, struct tp_view loss,
-                                struct tp_view logits, struct tp_view targets,
-                                const struct tp_tokens_at *where, size_t first, size_t rows, int V,
-                                float scale);
+/* Cross-entropy in three steps, so that op ranks can combine, between them, top by its maximum and
+ * sums by addition. Rows [first, first + rows) of a unit, logits[rows, own->count]:
+ * top[rows], the largest logit;
+ * sums[rows, 2], the sum of e^(logit - top), and the target's logit - top or, when it is not here,
+ *   0; with gradient the exponentials take the logits' place;
+ * loss[., T] at the targets' places, and from exponentials the gradient times scale, in place;
+ *   scale 0: no gradient. */
+enum tp_status tp_logits_max(struct tp_device *device, struct tp_view top, struct tp_view logits,
+                             size_t rows, int V);
+enum tp_status tp_logits_exp(struct tp_device *device, struct tp_view sums, struct tp_view logits,
+                             struct tp_view top, struct tp_view targets,
+                             const struct tp_tokens_at *where, size_t first, size_t rows,
+                             const struct tp_vocabulary *own, bool gradient);
+enum tp_status tp_logits_gradient(struct tp_device *device, struct tp_view loss,
+                                  struct tp_view logits, struct tp_view sums,
+                                  struct tp_view targets, const struct tp_tokens_at *where,
+                                  size_t first, size_t rows, const struct tp_vocabulary *own,
+                                  float scale);
 
 /* x[count] = value; y[count] += x[count]. */
 enum tp_status tp_fill(struct tp_device *device, struct tp_view x, float value, size_t count);

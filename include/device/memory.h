@@ -57,8 +57,9 @@ struct tp_mapping {
 };
 
 enum tp_access {
-    TP_ACCESS_READ, /* what the commands enqueued so far leave there */
-    TP_ACCESS_WRITE /* old contents are lost; no enqueued command may use the part */
+    TP_ACCESS_READ,   /* what the commands enqueued so far leave there */
+    TP_ACCESS_CHANGE, /* the same, and changes in place */
+    TP_ACCESS_WRITE   /* old contents are lost; no enqueued command may use the part */
 };
 
 /* Begins the host's turn; enqueued, not waited for. With count 0 there is only the waiting for what

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parameter table: every tensor of a model, in the order of the file and of every sum.
- * Initialisation, AdamW, norm, exchange and checkpoints are loops over it. */
+ * Initialisation, AdamW, norm, exchange and checkpoints are loops over it. It also says how the op
+ * ranks of a stage share a tensor, and which tensors replicas exchange together. */
 #ifndef TP_MODEL_PARAMETERS_H
 #define TP_MODEL_PARAMETERS_H
 
@@ -8,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/share.h"
 #include "base/status.h"
 #include "model/model.h"
 
@@ -40,9 +42,12 @@ struct tp_parameter {
     size_t shape[2];
     size_t count; /* elements */
     enum tp_place place;
-    int layer;  /* for TP_PLACE_LAYER, else -1 */
-    bool tied;  /* held by the last stage too, as the head: wte */
-    bool decay; /* weight decay applies: two dimensions */
+    int layer;                   /* for TP_PLACE_LAYER, else -1 */
+    bool tied;                   /* held by the last stage too, as the head: wte */
+    bool decay;                  /* weight decay applies: two dimensions */
+    bool split;                  /* op ranks have a part each; else each of them has it whole */
+    size_t outer, length, inner; /* the tensor as [outer, length, inner], which is split by length;
+                                    the heads of Q, K and V lie in each of 3 such lengths */
     enum tp_initial initial;
     double std; /* for TP_INITIAL_NORMAL */
 };
@@ -81,6 +86,39 @@ bool tp_parameter_on_stage(const struct tp_parameter *parameter, const struct tp
  * holds it? Local. */
 bool tp_parameter_owned(const struct tp_parameter *parameter, const struct tp_model *model,
                         const struct tp_stage_layers *stage);
+
+/* ---- The part of an op rank (tp_share_of() of the length) ---- */
+
+/* Elements that op rank number rank of op has of a parameter. Local. */
+size_t tp_parameter_held(const struct tp_parameter *parameter, int op, int rank);
+
+/* Copies the rank's part, tp_parameter_held() elements in the tensor's layout, out of the whole
+ * tensor, and back into it. Local. */
+void tp_parameter_take(const struct tp_parameter *parameter, int op, int rank, const float *whole,
+                       float *part);
+void tp_parameter_put(const struct tp_parameter *parameter, int op, int rank, const float *part,
+                      float *whole);
+
+/* ---- Buckets: what replicas exchange together ---- */
+
+/* Neighbours in the table, one behind the other in memory, each rounded up to whole vectors: wte
+ * (bucket 0), wpe (1), each layer's tensors, the final norm's. They do not depend on the stages. */
+struct tp_bucket {
+    int row, n_rows; /* of the table */
+    size_t count;    /* elements of an op rank */
+};
+int tp_bucket_count(const struct tp_model *model);
+void tp_bucket_describe(const struct tp_model *model, int bucket, int op, int rank,
+                        struct tp_bucket *described);
+int tp_bucket_of(const struct tp_model *model, int row);
+
+/* Which elements of an op rank's part of a parameter have their moments with replica number shard,
+ * when shards of them share each bucket's. Local. */
+struct tp_share tp_parameter_shard(const struct tp_model *model, int row, int op, int rank,
+                                   int shards, int shard);
+
+/* Elements that a tensor takes in its bucket. Local. */
+size_t tp_bucket_room(const struct tp_parameter *parameter, int op, int rank);
 
 /* Elements [first, first + count) of a parameter's initial value as GPT-2 does: normal with
  * initializer_range, residual projections scaled by 1/sqrt(2 L). Depends on seed, parameter and

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/footprint.h"
+#include "base/share.h"
 #include "model/model.h"
 #include "model/parameters.h"
 
@@ -25,11 +26,15 @@ struct tp_stage_shape {
     int slots;         /* message slots per direction */
     bool train;        /* with gradients, moments and backward memory */
     bool recompute;    /* of activations only the stage's input lives on until the backward */
-    int op;            /* ranks that share the stage, each with a part of every layer's heads and
-                          inner width and of the vocabulary; 0 or 1: none do */
+    int op, op_rank;   /* ranks that share the stage, each with a part of every layer's heads and
+                          inner width and of the vocabulary, and which of them this is: the first
+                          one's part is largest; op 0 or 1: none do */
+    int shards, shard; /* ranks that share the optimizer's moments, and which of them this is; 0 or
+                          1: none do */
 };
 
-/* Regions of memory besides parameters. Names say what a row of the region is; TP_REGION_LAYER_*
+/* Regions of memory besides parameters. Names say what a row of the region is, with the rank's own
+ * part of H, n_inner, V and of heads' columns where op ranks share them; TP_REGION_LAYER_*
  * exist once per layer, and have unit_rows in place of rows when layers are recomputed; gradients,
  * BACKWARD, TIED and SUMS exist in training only. */
 enum tp_region {
@@ -62,7 +67,9 @@ enum tp_region {
     TP_REGION_FINAL_NORM,         /* [rows, 2] last stage */
     TP_REGION_FINAL_GRADIENT,     /* [rows, C] last stage: gradient of the final norm's output */
     TP_REGION_LOGITS,             /* [head_rows, V] last stage: one chunk of logits */
-    TP_REGION_LOSS,               /* [batch, T] last stage: cross-entropy of each target */
+    TP_REGION_LOGIT_SUMS, /* [head_rows, 3] last stage: the largest logit of each row, then the sum
+                             of exponentials and the target's logit */
+    TP_REGION_LOSS,       /* [batch, T] last stage: cross-entropy of each target */
     TP_REGION_HEAD_GRADIENT, /* [V, C] the head's part of wte's gradient, when one stage is first
                                 and last; the last of several has it in the gradient itself */
     TP_REGION_TIED, /* [V, C] the other stage's part, on the first and the last of several stages */
@@ -70,6 +77,11 @@ enum tp_region {
                        order of the table: ceil(count / TP_SUM_BLOCK) of each */
     TP_REGION_COUNT
 };
+
+/* An op rank's part of a whole (heads, n_inner, vocab_size), and a replica's of a bucket's moments.
+ * Local. */
+struct tp_share tp_stage_share(const struct tp_stage_shape *shape, int whole);
+struct tp_share tp_stage_shard(const struct tp_stage_shape *shape, size_t count);
 
 /* What errors call a region, whether layers have one each, and how many a stage has of it: one, or
  * as many as layers have one. Local. */

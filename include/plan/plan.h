@@ -68,6 +68,10 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
 enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_schedule_kind schedule,
                               struct tp_plan **shrunk);
 
+/* The same plan with whole sequences: one slice in each group, and the schedule for that. Local.
+ * TP_ERR_MEMORY. */
+enum tp_status tp_plan_whole(const struct tp_plan *plan, struct tp_plan **whole);
+
 void tp_plan_free(struct tp_plan *plan);
 
 /* Reads plan.json. The model has only what the file says of it, the rest as GPT-2's. Local.

@@ -15,12 +15,13 @@ struct tp_evaluation {
     struct tp_tokens *tokens;
     int64_t samples; /* that are looked at: the first ones of the stream */
     int batch, rest; /* sequences of a batch, and of the last one when it is smaller, else 0 */
-    struct tp_schedule *whole, *last; /* their schedules; last is NULL without a rest */
-    int32_t *inputs, *targets;        /* [batch, T], each NULL where no stage needs it */
+    struct tp_schedule *whole, *last; /* for the replica's share; last is NULL without a rest */
+    int32_t *inputs, *targets;        /* [share, T], each NULL where no stage needs it */
 };
 
-/* Opens the files and makes the schedules; batches have at most plan->batch sequences. iters:
- * batches that are looked at, 0 for all whole samples. Local. TP_ERR_INPUT, TP_ERR_MEMORY. */
+/* Opens the files and makes the schedules; batches have as many sequences as a step, or as there
+ * are. iters: batches that are looked at, 0 for all whole samples. Local. TP_ERR_INPUT,
+ * TP_ERR_MEMORY. */
 enum tp_status tp_evaluation_init(struct tp_evaluation *evaluation, const struct tp_worker *worker,
                                   const struct tp_plan *plan, const struct tp_option_list *paths,
                                   int iters);

@@ -31,9 +31,9 @@ struct tp_measure {
     int n_items, n_rounds;
     struct tp_measure_item items[TP_MEASURE_ITEMS];             /* the same on all ranks */
     struct tp_shot shots[TP_MEASURE_ROUNDS * TP_MEASURE_ITEMS]; /* [n_rounds][n_items] */
-    int head_chunk;         /* tokens for which logits exist at once */
-    double head_share;      /* of the vocabulary that was measured: the time is proportional */
-    double parameters;      /* that an update covers */
+    int head_chunk;    /* tokens for which logits exist at once */
+    double head_share; /* of the vocabulary that was measured: the time is proportional */
+    double parameters; /* that an update covers */
 };
 
 /* Measures, coarse before fine, until the seconds since began (tp_clock_now()) are over or every
@@ -44,14 +44,18 @@ struct tp_measure {
 enum tp_status tp_measure(struct tp_worker *worker, int most_sequences, double began,
                           double seconds, struct tp_measure *measure);
 
-/* Messages between neighbouring stages: seconds for each number of bytes. */
-enum { TP_LINK_SIZES = 4 };
-struct tp_measure_link {
-    double bytes[TP_LINK_SIZES], seconds[TP_LINK_SIZES];
+/* Messages of several sizes: seconds for each number of bytes. */
+enum { TP_MESSAGE_SIZES = 4 };
+struct tp_measure_messages {
+    double bytes[TP_MESSAGE_SIZES], seconds[TP_MESSAGE_SIZES];
 };
 
 /* Measures the link from this rank's stage to the next one; all zeros on the last stage.
  * Collective over the worker's ranks. TP_ERR_COMM, TP_ERR_MEMORY. */
-enum tp_status tp_measure_link(struct tp_worker *worker, struct tp_measure_link *link);
+enum tp_status tp_measure_link(struct tp_worker *worker, struct tp_measure_messages *link);
+
+/* Measures sums over replicas, of all stages and op ranks at once. Collective over the worker's
+ * ranks. TP_ERR_COMM, TP_ERR_MEMORY. */
+enum tp_status tp_measure_allreduce(struct tp_worker *worker, struct tp_measure_messages *sums);
 
 #endif

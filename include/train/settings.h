@@ -36,8 +36,12 @@ struct tp_settings {
     struct tp_option_list profiles;
     const char *hardware, *plan, *trace;
     int devices, grain;
-    int objective; /* enum tp_objective */
-    int recompute; /* enum tp_recompute */
+    int objective;  /* enum tp_objective */
+    int recompute;  /* enum tp_recompute */
+    int accumulate; /* flights of a step; 0: not given */
+    bool zero;      /* replicas share the optimizer's moments */
+    double dropout;
+    bool check;
     double epsilon;
     bool json;
 

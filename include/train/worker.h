@@ -52,7 +52,15 @@ const struct tp_stage_layers *tp_worker_layers(const struct tp_worker *worker,
 bool tp_worker_is_first(const struct tp_worker *worker);
 bool tp_worker_is_last(const struct tp_worker *worker);
 
-/* The plan that the settings ask for. Local. TP_ERR_USAGE, TP_ERR_MEMORY. */
+/* This replica's part of so many sequences of the global batch, which replicas have in order.
+ * Local. */
+struct tp_share tp_worker_share(const struct tp_worker *worker, int sequences);
+
+/* Memory for the largest tensor, and for a part of it, to be freed. Local. TP_ERR_MEMORY. */
+enum tp_status tp_worker_buffers(const struct tp_worker *worker, float **whole, float **part);
+
+/* The plan that the settings ask for, for the largest replica. Local. TP_ERR_USAGE, TP_ERR_MEMORY.
+ */
 enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **plan);
 
 /* This rank's schedule of a plan, after all ranks' were checked against each other. Local.

@@ -73,3 +73,21 @@ void tp_rng_normal(const struct tp_rng *rng, uint64_t first, size_t count, doubl
         out[i] = (float)(std * normal[element % 4]);
     }
 }
+
+uint64_t tp_dropout_key(uint64_t seed, int64_t step, enum tp_dropout_place place, int layer)
+{
+    const struct tp_rng rng = {.seed = seed,
+                               .use = TP_RNG_DROPOUT_KEY,
+                               .stream = (uint32_t)(layer * TP_DROPOUT_PLACES + (int)place)};
+
+    return bits(&rng, (uint64_t)step);
+}
+
+uint32_t tp_dropout_bits(uint64_t key, int sequence, int token, uint32_t index)
+{
+    const struct tp_rng rng = {.seed = key, .use = TP_RNG_DROPOUT, .stream = (uint32_t)sequence};
+    uint32_t block[4];
+
+    tp_rng_block(&rng, index / 4 | (uint64_t)token << 32, block);
+    return block[index % 4];
+}

@@ -29,17 +29,68 @@ static bool on_stage(const struct tp_cell *cell, int row)
                                  &cell->shape.layers);
 }
 
+static bool is_moment(enum tp_kind kind)
+{
+    return kind == TP_MOMENT_1 || kind == TP_MOMENT_2;
+}
+
+/* Takes a bucket's memory of a kind, and gives each of its tensors its place there. */
+static enum tp_status take_bucket(struct tp_cell *cell, struct tp_cell_bucket *bucket,
+                                  enum tp_kind kind)
+{
+    const struct tp_stage_shape *shape = &cell->shape;
+    const struct tp_bucket *of = &bucket->of;
+    const struct tp_share all = {0, of->count};
+    const struct tp_share mine = is_moment(kind) ? tp_stage_shard(shape, of->count) : all;
+    size_t at = 0; /* of the tensor in the bucket */
+
+    TP_TRY(tp_arena_take(cell->arena, cell->parameters->at[of->row].name, mine.count,
+                         &bucket->views[kind]));
+    for (int row = of->row; row < of->row + of->n_rows; row++) {
+        const struct tp_share elements = tp_cell_elements(cell, row, kind);
+        if (elements.count > 0)
+            cell->tensors[kind][row] =
+                tp_view_at(bucket->views[kind], at + elements.first - mine.first);
+        at += tp_bucket_room(&cell->parameters->at[row], shape->op, shape->op_rank);
+    }
+    return TP_OK;
+}
+
+/* The stage's buckets, in the order in which the last backward finishes them. */
+static enum tp_status list_buckets(struct tp_cell *cell)
+{
+    const struct tp_model *model = &cell->shape.model;
+    const int count = tp_bucket_count(model);
+
+    cell->buckets = calloc((size_t)count, sizeof *cell->buckets);
+    if (cell->buckets == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory for a list of parameters");
+    for (int i = count - 1; i >= 0; i--) {
+        struct tp_bucket *of = &cell->buckets[cell->n_buckets].of;
+        tp_bucket_describe(model, i, cell->shape.op, cell->shape.op_rank, of);
+        cell->n_buckets += on_stage(cell, of->row);
+    }
+    return TP_OK;
+}
+
 static enum tp_status take_tensors(struct tp_cell *cell)
 {
     const int kinds = cell->shape.train ? TP_KINDS : TP_WEIGHT + 1;
+
+    TP_TRY(list_buckets(cell));
+    cell->moments = calloc((size_t)cell->parameters->count, sizeof *cell->moments);
+    if (cell->moments == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory for a list of parameters");
+    for (int row = 0; row < cell->parameters->count; row++)
+        cell->moments[row] =
+            tp_parameter_shard(&cell->shape.model, row, cell->shape.op, cell->shape.op_rank,
+                               cell->shape.shards > 1 ? cell->shape.shards : 1, cell->shape.shard);
     for (int kind = 0; kind < kinds; kind++) {
         cell->tensors[kind] = calloc((size_t)cell->parameters->count, sizeof(struct tp_view));
         if (cell->tensors[kind] == NULL)
             return tp_fail(TP_ERR_MEMORY, "no memory for a list of parameters");
-        for (int row = 0; row < cell->parameters->count; row++)
-            if (on_stage(cell, row))
-                TP_TRY(tp_arena_take(cell->arena, cell->parameters->at[row].name,
-                                     cell->parameters->at[row].count, &cell->tensors[kind][row]));
+        for (int i = 0; i < cell->n_buckets; i++)
+            TP_TRY(take_bucket(cell, &cell->buckets[i], (enum tp_kind)kind));
     }
     return TP_OK;
 }
@@ -105,7 +156,12 @@ void tp_cell_free(struct tp_cell *cell)
         end_mappings(cell->incoming[direction], cell->shape.slots);
         end_mappings(cell->outgoing[direction], cell->shape.slots);
     }
+    for (int i = 0; i < cell->n_buckets; i++)
+        if (cell->buckets[i].mapping.device != NULL)
+            tp_mapping_end(&cell->buckets[i].mapping);
     tp_device_finish(cell->device);
+    free(cell->buckets);
+    free(cell->moments);
     for (int kind = 0; kind < TP_KINDS; kind++)
         free(cell->tensors[kind]);
     for (int region = 0; region < TP_REGION_COUNT; region++)
@@ -137,24 +193,53 @@ struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *
                : tp_cell_slot(cell, TP_REGION_OUTPUT, TP_FORWARD, unit);
 }
 
-enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *data)
+struct tp_dropout tp_cell_dropout(const struct tp_cell *cell, enum tp_dropout_place place,
+                                  int layer, const struct tp_unit *unit)
 {
-    return tp_memory_write(cell->device, cell->tensors[kind][row], data,
-                           cell->parameters->at[row].count);
+    const struct tp_cell_step *step = &cell->step;
+    const double p = step->train ? step->dropout : 0;
+
+    return (struct tp_dropout){
+        .key =
+            tp_dropout_key(step->seed, step->step, place, cell->shape.layers.first_layer + layer),
+        .threshold = (uint32_t)(p * 0x1p32),
+        .scale = (float)(1 / (1 - p)),
+        .first_sequence = step->first_sequence + unit->first_sequence,
+    };
 }
 
-enum tp_status tp_cell_read(struct tp_cell *cell, int row, enum tp_kind kind, float *data)
+struct tp_share tp_cell_elements(const struct tp_cell *cell, int row, enum tp_kind kind)
 {
-    return tp_memory_read(cell->device, data, cell->tensors[kind][row],
-                          cell->parameters->at[row].count);
+    const struct tp_share all = {0, tp_cell_held(cell, row)};
+
+    return is_moment(kind) ? cell->moments[row] : all;
+}
+
+enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, const float *part)
+{
+    const struct tp_share elements = tp_cell_elements(cell, row, kind);
+
+    if (elements.count == 0)
+        return TP_OK;
+    return tp_memory_write(cell->device, cell->tensors[kind][row], part + elements.first,
+                           elements.count);
+}
+
+enum tp_status tp_cell_read(struct tp_cell *cell, int row, enum tp_kind kind, float *part)
+{
+    const struct tp_share elements = tp_cell_elements(cell, row, kind);
+
+    if (elements.count == 0)
+        return TP_OK;
+    return tp_memory_read(cell->device, part + elements.first, cell->tensors[kind][row],
+                          elements.count);
 }
 
 static enum tp_status zero_gradients(struct tp_cell *cell)
 {
-    for (int row = 0; row < cell->parameters->count; row++)
-        if (on_stage(cell, row))
-            TP_TRY(tp_fill(cell->device, cell->tensors[TP_GRADIENT][row], 0.0f,
-                           cell->parameters->at[row].count));
+    for (int i = 0; i < cell->n_buckets; i++)
+        TP_TRY(tp_fill(cell->device, cell->buckets[i].views[TP_GRADIENT], 0.0f,
+                       cell->buckets[i].of.count));
     return tp_fill(cell->device, tp_cell_region(cell, TP_REGION_HEAD_GRADIENT, 0), 0.0f,
                    tp_region_count(TP_REGION_HEAD_GRADIENT, &cell->shape));
 }
@@ -163,9 +248,7 @@ enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_ste
 {
     const size_t tokens = (size_t)step->sequences * (size_t)cell->shape.seq_len;
     TP_ASSERT(step->sequences <= cell->shape.batch && (!step->train || cell->shape.train));
-    cell->sequences = step->sequences;
-    cell->scale = step->scale;
-    cell->train = step->train;
+    cell->step = *step;
     cell->has_targets = cell->last && step->targets != NULL;
     if (cell->first)
         TP_TRY(tp_memory_write(cell->device, tp_cell_region(cell, TP_REGION_INPUT_TOKENS, 0),
@@ -180,10 +263,13 @@ enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_ste
 static enum tp_status check_products(struct tp_device *device, const struct tp_stage_shape *shape,
                                      size_t rows)
 {
-    const size_t C = (size_t)shape->model.n_embd, N = (size_t)shape->model.n_inner;
+    const size_t C = (size_t)shape->model.n_embd;
+    const size_t N = tp_stage_share(shape, shape->model.n_inner).count;
+    const size_t H = tp_stage_share(shape, shape->model.n_head).count;
+    const size_t W = C / (size_t)shape->model.n_head * H;
     const struct {
         size_t k, n; /* of a weight matrix */
-    } matrices[] = {{C, 3 * C}, {C, C}, {C, N}, {N, C}};
+    } matrices[] = {{C, 3 * W}, {W, C}, {C, N}, {N, C}};
     for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
         const size_t k = matrices[i].k, n = matrices[i].n;
         const struct tp_gemm products[] = {
@@ -202,7 +288,8 @@ static enum tp_status check_products(struct tp_device *device, const struct tp_s
 static enum tp_status check_head(struct tp_device *device, const struct tp_stage_shape *shape,
                                  size_t rows)
 {
-    const size_t C = (size_t)shape->model.n_embd, V = (size_t)shape->model.vocab_size;
+    const size_t C = (size_t)shape->model.n_embd;
+    const size_t V = tp_stage_share(shape, shape->model.vocab_size).count;
     const struct tp_gemm products[] = {
         {.b_transposed = true, .m = rows, .n = V, .k = C},
         {.m = rows, .n = C, .k = V},

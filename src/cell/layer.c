@@ -10,13 +10,16 @@ struct layer {
     const struct tp_unit *unit;
     int layer; /* within the stage */
     size_t rows;
-    int C, N; /* n_embd, n_inner */
+    int C, W, N; /* n_embd; the op rank's part of it by heads, and of n_inner */
     struct tp_attention where;
+    struct tp_tokens_at tokens;
 };
 
 static struct layer layer_of(struct tp_cell *cell, int layer, const struct tp_unit *unit)
 {
     const struct tp_model *model = &cell->shape.model;
+    const struct tp_share heads = tp_stage_share(&cell->shape, model->n_head);
+    const int D = model->n_embd / model->n_head;
     return (struct layer){
         .cell = cell,
         .device = cell->device,
@@ -24,13 +27,17 @@ static struct layer layer_of(struct tp_cell *cell, int layer, const struct tp_un
         .layer = layer,
         .rows = tp_unit_rows(unit),
         .C = model->n_embd,
-        .N = model->n_inner,
+        .W = (int)heads.count * D,
+        .N = (int)tp_stage_share(&cell->shape, model->n_inner).count,
         .where = {.sequences = unit->sequences,
                   .S = unit->slice.length,
                   .P = unit->slice.start,
                   .T = cell->shape.seq_len,
-                  .H = model->n_head,
-                  .D = model->n_embd / model->n_head},
+                  .H = (int)heads.count,
+                  .D = D,
+                  .first_head = (int)heads.first,
+                  .positions = model->n_positions},
+        .tokens = tp_cell_tokens_at(cell, unit),
     };
 }
 
@@ -99,26 +106,65 @@ static enum tp_status project_weight(const struct layer *l, enum tp_layer_tensor
     return tp_bias_backward(l->device, gradient(l, (enum tp_layer_tensor)(w + 1)), dy, l->rows, n);
 }
 
+/* The sum over op ranks of the unit's rows of the residual stream's width. */
+static enum tp_status sum_over_ops(const struct layer *l, struct tp_view x)
+{
+    return tp_cell_reduce(l->cell, TP_REDUCE_SUM, x, l->rows * (size_t)l->C);
+}
+
+static struct tp_dropout dropout_of(const struct layer *l, enum tp_dropout_place place)
+{
+    return tp_cell_dropout(l->cell, place, l->layer, l->unit);
+}
+
+/* y = dropout(x[rows, k] w[k, C] + bias) + residual. Each op rank has a part of the product, whose
+ * bias follows it in the table. */
+static enum tp_status end_branch(const struct layer *l, struct tp_view y, struct tp_view x,
+                                 enum tp_layer_tensor w, int k, struct tp_view residual,
+                                 enum tp_dropout_place place)
+{
+    const struct tp_dropout dropout = dropout_of(l, place);
+
+    TP_TRY(project(l, y, x, w, l->C, k));
+    TP_TRY(sum_over_ops(l, y));
+    return tp_bias_residual(l->device, y, residual, weight(l, (enum tp_layer_tensor)(w + 1)),
+                            &l->tokens, l->C, &dropout);
+}
+
+/* The gradient at a branch's end: the residual stream's, dropped out as the branch was. Where
+ * nothing is dropped that is dx itself; NORMED_GRADIENT is free until a norm's gradient comes. */
+static enum tp_status begin_branch_backward(const struct layer *l, struct tp_view dx,
+                                            enum tp_dropout_place place, struct tp_view *dy)
+{
+    const struct tp_dropout dropout = dropout_of(l, place);
+
+    *dy = dx;
+    if (dropout.threshold == 0)
+        return TP_OK;
+    *dy = scratch(l, TP_REGION_NORMED_GRADIENT);
+    return tp_dropout(l->device, *dy, dx, &l->tokens, l->C, &dropout);
+}
+
 /* middle = input + projection of attention(norm(input)) */
 static enum tp_status attention_forward(const struct layer *l)
 {
-    const int C = l->C;
+    const int C = l->C, W = l->W;
+    const struct tp_dropout dropout = dropout_of(l, TP_DROPOUT_WEIGHTS);
     struct tp_view input = tp_cell_input(l->cell, l->layer, l->unit);
     struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
-    struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, C);
-    struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, C);
+    struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, W);
+    struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, W);
     struct tp_view key = cache(l, TP_REGION_LAYER_KEY), value = cache(l, TP_REGION_LAYER_VALUE);
     struct tp_view normed = scratch(l, TP_REGION_NORMED), qkv = scratch(l, TP_REGION_QKV);
 
     TP_TRY(tp_layer_norm_forward(l->device, normed, rows_of(l, TP_REGION_LAYER_NORM_1, 2), input,
                                  weight(l, TP_LN_1_WEIGHT), weight(l, TP_LN_1_BIAS), l->rows, C,
                                  l->cell->shape.model.layer_norm_epsilon));
-    TP_TRY(project(l, qkv, normed, TP_ATTN_WEIGHT, 3 * C, C));
+    TP_TRY(project(l, qkv, normed, TP_ATTN_WEIGHT, 3 * W, C));
     TP_TRY(tp_qkv_split(l->device, query, key, value, qkv, weight(l, TP_ATTN_BIAS), &l->where));
     TP_TRY(tp_attention_forward(l->device, attention, rows_of(l, TP_REGION_LAYER_LSE, l->where.H),
-                                query, key, value, &l->where));
-    TP_TRY(project(l, middle, attention, TP_ATTN_PROJ_WEIGHT, C, C));
-    return tp_bias_residual(l->device, middle, input, weight(l, TP_ATTN_PROJ_BIAS), l->rows, C);
+                                query, key, value, &l->where, &dropout));
+    return end_branch(l, middle, attention, TP_ATTN_PROJ_WEIGHT, W, input, TP_DROPOUT_ATTENTION);
 }
 
 /* y = middle + projection of gelu(expansion of norm(middle)) */
@@ -134,8 +180,9 @@ static enum tp_status mlp_forward(const struct layer *l, struct tp_view y)
                                  l->cell->shape.model.layer_norm_epsilon));
     TP_TRY(project(l, hidden, normed, TP_FC_WEIGHT, N, C));
     TP_TRY(tp_bias_gelu_forward(l->device, gelu, hidden, weight(l, TP_FC_BIAS), l->rows, N));
-    TP_TRY(project(l, y, gelu, TP_MLP_PROJ_WEIGHT, C, N));
-    return tp_bias_residual(l->device, y, middle, weight(l, TP_MLP_PROJ_BIAS), l->rows, C);
+    if (y.buffer == NULL)
+        return TP_OK;
+    return end_branch(l, y, gelu, TP_MLP_PROJ_WEIGHT, N, middle, TP_DROPOUT_MLP);
 }
 
 enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
@@ -146,14 +193,18 @@ enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp
     return mlp_forward(&l, y);
 }
 
-/* The gradient at a norm's output, in NORMED_GRADIENT, joins the residual stream's in dx. */
+/* The gradient at a norm's output, in NORMED_GRADIENT on each op rank in part, joins the residual
+ * stream's in dx. */
 static enum tp_status norm_backward(const struct layer *l, struct tp_view dx,
                                     enum tp_layer_tensor w, struct tp_view x,
                                     struct tp_view statistics)
 {
-    return tp_layer_norm_backward(
-        l->device, dx, gradient(l, w), gradient(l, (enum tp_layer_tensor)(w + 1)),
-        scratch(l, TP_REGION_NORMED_GRADIENT), x, statistics, weight(l, w), l->rows, l->C, 1.0f);
+    struct tp_view dnormed = scratch(l, TP_REGION_NORMED_GRADIENT);
+
+    TP_TRY(sum_over_ops(l, dnormed));
+    return tp_layer_norm_backward(l->device, dx, gradient(l, w),
+                                  gradient(l, (enum tp_layer_tensor)(w + 1)), dnormed, x,
+                                  statistics, weight(l, w), l->rows, l->C, 1.0f);
 }
 
 static enum tp_status mlp_backward(const struct layer *l, struct tp_view dx)
@@ -162,12 +213,13 @@ static enum tp_status mlp_backward(const struct layer *l, struct tp_view dx)
     struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
     struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_2, 2);
     struct tp_view normed = scratch(l, TP_REGION_NORMED), gelu = scratch(l, TP_REGION_GELU);
-    struct tp_view dhidden = scratch(l, TP_REGION_GELU_GRADIENT);
+    struct tp_view dhidden = scratch(l, TP_REGION_GELU_GRADIENT), dy;
 
-    TP_TRY(project_input(l, dhidden, dx, TP_MLP_PROJ_WEIGHT, C, N));
+    TP_TRY(begin_branch_backward(l, dx, TP_DROPOUT_MLP, &dy));
+    TP_TRY(project_input(l, dhidden, dy, TP_MLP_PROJ_WEIGHT, C, N));
     TP_TRY(tp_gelu_backward(l->device, gelu, dhidden, rows_of(l, TP_REGION_LAYER_HIDDEN, N),
                             l->rows, N));
-    TP_TRY(project_weight(l, TP_MLP_PROJ_WEIGHT, gelu, dx, C, N));
+    TP_TRY(project_weight(l, TP_MLP_PROJ_WEIGHT, gelu, dy, C, N));
     TP_TRY(tp_layer_norm_again(l->device, normed, middle, statistics, weight(l, TP_LN_2_WEIGHT),
                                weight(l, TP_LN_2_BIAS), l->rows, C));
     TP_TRY(project_weight(l, TP_FC_WEIGHT, normed, dhidden, N, C));
@@ -189,29 +241,31 @@ static enum tp_status start_cache_gradients(const struct layer *l)
 
 static enum tp_status attention_backward(const struct layer *l, struct tp_view dx)
 {
-    const int C = l->C;
+    const int C = l->C, W = l->W;
+    const struct tp_dropout dropout = dropout_of(l, TP_DROPOUT_WEIGHTS);
     struct tp_view input = tp_cell_input(l->cell, l->layer, l->unit);
     struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_1, 2);
-    struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, C);
-    struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, C);
+    struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, W);
+    struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, W);
     struct tp_view dattention = scratch(l, TP_REGION_ATTENTION_GRADIENT);
     struct tp_view dquery = scratch(l, TP_REGION_QUERY_GRADIENT), dqkv = scratch(l, TP_REGION_QKV);
     struct tp_view dkey = cache(l, TP_REGION_LAYER_KEY_GRADIENT);
     struct tp_view dvalue = cache(l, TP_REGION_LAYER_VALUE_GRADIENT);
-    struct tp_view normed = scratch(l, TP_REGION_NORMED);
+    struct tp_view normed = scratch(l, TP_REGION_NORMED), dy;
 
-    TP_TRY(project_weight(l, TP_ATTN_PROJ_WEIGHT, attention, dx, C, C));
-    TP_TRY(project_input(l, dattention, dx, TP_ATTN_PROJ_WEIGHT, C, C));
+    TP_TRY(begin_branch_backward(l, dx, TP_DROPOUT_ATTENTION, &dy));
+    TP_TRY(project_weight(l, TP_ATTN_PROJ_WEIGHT, attention, dy, C, W));
+    TP_TRY(project_input(l, dattention, dy, TP_ATTN_PROJ_WEIGHT, C, W));
     TP_TRY(start_cache_gradients(l));
     TP_TRY(tp_attention_backward(l->device, dquery, dkey, dvalue, dattention, attention,
                                  rows_of(l, TP_REGION_LAYER_LSE, l->where.H), query,
                                  cache(l, TP_REGION_LAYER_KEY), cache(l, TP_REGION_LAYER_VALUE),
-                                 &l->where));
+                                 &l->where, &dropout));
     TP_TRY(tp_qkv_merge(l->device, dqkv, dquery, dkey, dvalue, &l->where));
     TP_TRY(tp_layer_norm_again(l->device, normed, input, statistics, weight(l, TP_LN_1_WEIGHT),
                                weight(l, TP_LN_1_BIAS), l->rows, C));
-    TP_TRY(project_weight(l, TP_ATTN_WEIGHT, normed, dqkv, 3 * C, C));
-    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dqkv, TP_ATTN_WEIGHT, 3 * C, C));
+    TP_TRY(project_weight(l, TP_ATTN_WEIGHT, normed, dqkv, 3 * W, C));
+    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dqkv, TP_ATTN_WEIGHT, 3 * W, C));
     return norm_backward(l, dx, TP_LN_1_WEIGHT, input, statistics);
 }
 

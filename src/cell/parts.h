@@ -4,29 +4,46 @@
 #ifndef TP_CELL_PARTS_H
 #define TP_CELL_PARTS_H
 
+#include "base/rng.h"
 #include "cell/cell.h"
 #include "device/gemm.h"
 #include "device/kernels.h"
 #include "device/memory.h"
+
+/* A bucket of the stage. */
+struct tp_cell_bucket {
+    struct tp_bucket of;
+    struct tp_view views[TP_KINDS]; /* of moments the replica's share */
+    struct tp_mapping mapping;      /* while replicas exchange it */
+};
 
 struct tp_cell {
     struct tp_device *device;
     struct tp_arena *arena;
     struct tp_stage_shape shape;
     const struct tp_parameters *parameters;
-    bool first, last;                  /* the stage has the embedding, the head */
-    struct tp_view *tensors[TP_KINDS]; /* [parameters->count], without buffer where not held */
+    bool first, last; /* the stage has the embedding, the head */
+    struct tp_reduce reduce;
+    struct tp_cell_bucket *buckets; /* [n_buckets], the last of the table first */
+    int n_buckets;
+    struct tp_view *tensors[TP_KINDS]; /* [parameters->count] first element of tp_cell_elements(),
+                                          without buffer where there are none */
+    struct tp_share *moments;          /* [parameters->count] which these are of moments */
     struct tp_view *regions[TP_REGION_COUNT]; /* [1], or [layers] where a region is per layer */
     float *sums;                              /* [partial sums] on the host */
     size_t n_sums;
     float *losses;                                /* [batch, T] on the host, last stage */
     struct tp_mapping *incoming[2], *outgoing[2]; /* [slots], per direction */
     struct tp_mapping tied[2];                    /* my part and the other's */
+    struct tp_cell_step step;                     /* the present one, its tokens taken over */
     bool has_targets;
-    int sequences; /* of the step */
-    double scale;
-    bool train;
 };
+
+/* Elements of the op rank's part of a parameter. */
+static inline size_t tp_cell_held(const struct tp_cell *cell, int row)
+{
+    return tp_parameter_held(&cell->parameters->at[row], cell->shape.op, cell->shape.op_rank);
+}
 
 /* A region of the stage, or of its layer-th layer. */
 static inline struct tp_view tp_cell_region(const struct tp_cell *cell, enum tp_region region,
@@ -39,11 +56,13 @@ static inline struct tp_view tp_cell_region(const struct tp_cell *cell, enum tp_
  * leaves it. */
 struct tp_view tp_cell_input(const struct tp_cell *cell, int layer, const struct tp_unit *unit);
 
-/* Rows of a region with C columns that belong to a unit. */
+/* Rows of a region with C columns that belong to a unit; layers that are recomputed have memory for
+ * one unit. */
 static inline struct tp_view tp_cell_rows(const struct tp_cell *cell, enum tp_region region,
                                           int layer, const struct tp_unit *unit, size_t columns)
 {
-    return tp_view_at(cell->regions[region][layer], unit->row * columns);
+    const bool one = cell->shape.recompute && tp_region_is_per_layer(region);
+    return tp_view_at(cell->regions[region][layer], one ? 0 : unit->row * columns);
 }
 
 /* A unit's message slot in OUTPUT or BACKWARD. */
@@ -57,13 +76,33 @@ static inline struct tp_view tp_cell_slot(const struct tp_cell *cell, enum tp_re
 /* Where a unit's forward leaves the residual stream: kept on the last stage, sent elsewhere. */
 struct tp_view tp_cell_output(const struct tp_cell *cell, const struct tp_unit *unit);
 
+/* Where a unit's tokens lie. */
+static inline struct tp_tokens_at tp_cell_tokens_at(const struct tp_cell *cell,
+                                                    const struct tp_unit *unit)
+{
+    return (struct tp_tokens_at){.sequences = unit->sequences,
+                                 .S = unit->slice.length,
+                                 .P = unit->slice.start,
+                                 .T = cell->shape.seq_len};
+}
+
+/* Sums count floats, or takes the largest of each, over the op ranks, when there are some: waits
+ * for what was enqueued, and until it is done. */
+enum tp_status tp_cell_reduce(struct tp_cell *cell, enum tp_reduction reduction,
+                              struct tp_view data, size_t count);
+
+/* The masks of a place of a layer (0 for the embedding) for a unit: none in evaluation. */
+struct tp_dropout tp_cell_dropout(const struct tp_cell *cell, enum tp_dropout_place place,
+                                  int layer, const struct tp_unit *unit);
+
 /* Embedding of a unit into the first layer's input, and its gradient. First stage. */
 enum tp_status tp_embed_forward(struct tp_cell *cell, const struct tp_unit *unit);
 enum tp_status tp_embed_backward(struct tp_cell *cell, const struct tp_unit *unit,
                                  struct tp_view dx);
 
 /* One layer, counted from 0 within the stage: from its input rows to y; and from the gradient of y
- * to that of its input, both in dx. */
+ * to that of its input, both in dx. For a y without buffer only what a backward needs is computed.
+ */
 enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
                                 struct tp_view y);
 enum tp_status tp_layer_backward(struct tp_cell *cell, int layer, const struct tp_unit *unit,

@@ -23,7 +23,8 @@ static enum tp_status compute(struct tp_stage *stage, enum tp_direction directio
 static enum tp_status run_step(struct tp_cell *cell, bool train, double *sums)
 {
     const int32_t inputs[] = {0, 1}, targets[] = {1, 0};
-    const struct tp_cell_step step = {inputs, targets, 1, 0.5, train};
+    const struct tp_cell_step step = {
+        .inputs = inputs, .targets = targets, .sequences = 1, .scale = 0.5, .train = train};
     const struct tp_adamw adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1};
     struct tp_stage stage;
     const float *mine;

@@ -60,13 +60,59 @@ static enum tp_status forward(struct tp_cell *cell, const struct tp_unit *unit)
     return cell->last ? compute_forward(cell, TP_PART_HEAD, 0, unit) : TP_OK;
 }
 
+/* The forward of all layers once more, but for what leaves the last one: the backward needs no more
+ * than that. */
+static enum tp_status recompute(struct tp_cell *cell, const struct tp_unit *unit)
+{
+    const struct tp_view nowhere = {.buffer = NULL};
+    const int last = cell->shape.layers.n_layer - 1;
+
+    if (!cell->shape.recompute)
+        return TP_OK;
+    for (int i = 0; i < last; i++)
+        TP_TRY(compute_forward(cell, TP_PART_LAYER, i, unit));
+    return tp_layer_forward(cell, last, unit, nowhere);
+}
+
+/* Is a unit the one whose backward ends the step? */
+static bool ends_step(const struct tp_cell *cell, const struct tp_unit *unit)
+{
+    return unit->number == 0 && unit->first_sequence + unit->sequences == cell->step.sequences;
+}
+
+/* Lends a bucket to the replicas, from when what was enqueued so far is computed. */
+static enum tp_status lend_bucket(struct tp_cell *cell, enum tp_kind kind, int bucket)
+{
+    struct tp_cell_bucket *b = &cell->buckets[bucket];
+    return tp_mapping_begin(cell->device, b->views[kind], b->of.count, TP_ACCESS_CHANGE,
+                            &b->mapping);
+}
+
+/* The backward finishes one bucket after the other; *next is the one that is at its turn. */
+static enum tp_status finish_bucket(struct tp_cell *cell, const struct tp_unit *unit, int *next)
+{
+    if (!cell->step.exchange || !ends_step(cell, unit))
+        return TP_OK;
+    return lend_bucket(cell, TP_GRADIENT, (*next)++);
+}
+
 static enum tp_status backward(struct tp_cell *cell, const struct tp_unit *unit)
 {
-    if (cell->last)
+    int next = 0;
+
+    TP_TRY(recompute(cell, unit));
+    if (cell->last) {
         TP_TRY(compute_backward(cell, TP_PART_HEAD, 0, unit));
-    for (int i = cell->shape.layers.n_layer - 1; i >= 0; i--)
+        TP_TRY(finish_bucket(cell, unit, &next));
+    }
+    for (int i = cell->shape.layers.n_layer - 1; i >= 0; i--) {
         TP_TRY(compute_backward(cell, TP_PART_LAYER, i, unit));
-    return cell->first ? compute_backward(cell, TP_PART_EMBED, 0, unit) : TP_OK;
+        TP_TRY(finish_bucket(cell, unit, &next));
+    }
+    if (!cell->first)
+        return TP_OK;
+    TP_TRY(compute_backward(cell, TP_PART_EMBED, 0, unit));
+    return finish_bucket(cell, unit, &next);
 }
 
 /* Elements of a unit's message. */
@@ -164,7 +210,7 @@ static bool shares_tied(const struct tp_cell *cell)
 static enum tp_status stage_tied(void *self, const float **mine, float **theirs, size_t *count)
 {
     struct tp_cell *cell = self;
-    const size_t n = cell->parameters->at[TP_PARAMETER_WTE].count;
+    const size_t n = tp_cell_held(cell, TP_PARAMETER_WTE);
     *mine = NULL;
     *theirs = NULL;
     *count = 0;
@@ -193,35 +239,63 @@ static enum tp_status stage_tied_done(void *self)
         TP_TRY(end_if_open(&cell->tied[0]));
         TP_TRY(end_if_open(&cell->tied[1]));
     }
-    return tp_add(
+    TP_TRY(tp_add(
         cell->device, cell->tensors[TP_GRADIENT][TP_PARAMETER_WTE],
         tp_cell_region(cell, shares_tied(cell) ? TP_REGION_TIED : TP_REGION_HEAD_GRADIENT, 0),
-        cell->parameters->at[TP_PARAMETER_WTE].count);
+        tp_cell_held(cell, TP_PARAMETER_WTE)));
+    return cell->step.exchange ? lend_bucket(cell, TP_GRADIENT, cell->n_buckets - 1) : TP_OK;
 }
 
-static bool owns(const struct tp_cell *cell, int row)
+static enum tp_status stage_bucket(void *self, enum tp_kind kind, int bucket, float **data,
+                                   size_t *count)
 {
-    return tp_parameter_owned(&cell->parameters->at[row], &cell->shape.model, &cell->shape.layers);
+    struct tp_cell *cell = self;
+    struct tp_cell_bucket *b = &cell->buckets[bucket];
+    bool ready;
+    *data = NULL;
+    *count = b->of.count;
+    if (kind == TP_WEIGHT && b->mapping.device == NULL)
+        TP_TRY(lend_bucket(cell, kind, bucket));
+    if (b->mapping.device == NULL)
+        return TP_OK;
+    TP_TRY(tp_mapping_ready(&b->mapping, &ready));
+    if (ready)
+        *data = b->mapping.data;
+    return TP_OK;
+}
+
+static enum tp_status stage_bucket_done(void *self, int bucket)
+{
+    struct tp_cell *cell = self;
+    return end_if_open(&cell->buckets[bucket].mapping);
+}
+
+/* Is it this rank that counts the parameter in the norm? Of what op ranks have whole the first. */
+static bool counts(const struct tp_cell *cell, int row)
+{
+    const struct tp_parameter *parameter = &cell->parameters->at[row];
+    return tp_parameter_owned(parameter, &cell->shape.model, &cell->shape.layers) &&
+           (parameter->split || cell->shape.op_rank == 0);
 }
 
 static size_t partial_count(const struct tp_cell *cell, int row)
 {
-    return (cell->parameters->at[row].count + TP_SUM_BLOCK - 1) / TP_SUM_BLOCK;
+    return (tp_cell_held(cell, row) + TP_SUM_BLOCK - 1) / TP_SUM_BLOCK;
 }
 
 static enum tp_status stage_loss(void *self, double *loss)
 {
     struct tp_cell *cell = self;
-    const size_t count = (size_t)cell->sequences * (size_t)cell->shape.seq_len;
+    const size_t count = (size_t)cell->step.sequences * (size_t)cell->shape.seq_len;
     *loss = 0;
-    if (!cell->has_targets)
+    if (!cell->has_targets || cell->shape.op_rank > 0)
         return TP_OK;
     TP_TRY(
         tp_memory_read(cell->device, cell->losses, tp_cell_region(cell, TP_REGION_LOSS, 0), count));
     double sum = 0;
     for (size_t i = 0; i < count; i++)
         sum += (double)cell->losses[i];
-    *loss = sum * cell->scale;
+    *loss = sum * cell->step.scale;
     return TP_OK;
 }
 
@@ -231,10 +305,9 @@ static enum tp_status stage_sums(void *self, double *sums)
     struct tp_view partial = tp_cell_region(cell, TP_REGION_SUMS, 0);
     size_t used = 0;
     for (int row = 0; row < cell->parameters->count; row++)
-        if (owns(cell, row)) {
+        if (counts(cell, row)) {
             TP_TRY(tp_sum_squares(cell->device, tp_view_at(partial, used),
-                                  cell->tensors[TP_GRADIENT][row],
-                                  cell->parameters->at[row].count));
+                                  cell->tensors[TP_GRADIENT][row], tp_cell_held(cell, row)));
             used += partial_count(cell, row);
         }
     TP_ASSERT(used <= cell->n_sums);
@@ -242,7 +315,7 @@ static enum tp_status stage_sums(void *self, double *sums)
     const float *next = cell->sums;
     for (int row = 0; row < cell->parameters->count; row++) {
         sums[row] = 0;
-        if (owns(cell, row))
+        if (counts(cell, row))
             for (size_t i = 0; i < partial_count(cell, row); i++)
                 sums[row] += (double)*next++;
     }
@@ -263,12 +336,14 @@ static enum tp_status stage_update(void *self, const struct tp_adamw *adamw, dou
     };
     for (int row = 0; row < cell->parameters->count; row++) {
         const struct tp_parameter *parameter = &cell->parameters->at[row];
-        if (cell->tensors[TP_WEIGHT][row].buffer == NULL)
+        if (cell->tensors[TP_MOMENT_1][row].buffer == NULL)
             continue;
+        const struct tp_share mine = tp_cell_elements(cell, row, TP_MOMENT_1);
         step.shrink = parameter->decay ? (float)(1 - adamw->lr * adamw->weight_decay) : 1.0f;
-        TP_TRY(tp_adamw(cell->device, cell->tensors[TP_WEIGHT][row],
+        TP_TRY(tp_adamw(cell->device, tp_view_at(cell->tensors[TP_WEIGHT][row], mine.first),
                         cell->tensors[TP_MOMENT_1][row], cell->tensors[TP_MOMENT_2][row],
-                        cell->tensors[TP_GRADIENT][row], &step, parameter->count));
+                        tp_view_at(cell->tensors[TP_GRADIENT][row], mine.first), &step,
+                        mine.count));
     }
     return TP_OK;
 }
@@ -285,6 +360,10 @@ void tp_cell_stage(struct tp_cell *cell, struct tp_stage *stage)
         .message_out_done = stage_message_out_done,
         .tied = stage_tied,
         .tied_done = stage_tied_done,
+        .n_buckets = cell->n_buckets,
+        .sharded = cell->shape.shards > 1,
+        .bucket = stage_bucket,
+        .bucket_done = stage_bucket_done,
         .n_sums = cell->parameters->count + 1,
         .sums = stage_sums,
         .loss = stage_loss,

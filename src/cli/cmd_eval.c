@@ -21,6 +21,8 @@ const struct tp_command tp_command_eval = {
                                      "seq-length",
                                      "global-batch-size",
                                      "pipeline-model-parallel-size",
+                                     "tensor-model-parallel-size",
+                                     "data",
                                      "schedule",
                                      "slices",
                                      "group-size",

@@ -23,6 +23,7 @@ const struct tp_command tp_command_generate = {
                                      "seed",
                                      "tokenizer",
                                      "pipeline-model-parallel-size",
+                                     "tensor-model-parallel-size",
                                      "watchdog",
                                      "gemm",
                                      "device",

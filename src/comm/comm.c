@@ -8,12 +8,14 @@
 #include <mpi.h>
 
 #include "base/clock.h"
+#include "base/share.h"
 #include "comm/comm.h"
 
 struct tp_comm {
     MPI_Comm mpi;
     int rank, size;
     bool synchronous;
+    int *counts, *places; /* [size] of the shares in an all-gather */
 };
 
 static enum tp_status check(int error, const char *call, const char *file, int line)
@@ -87,6 +89,17 @@ enum tp_status tp_comm_iallreduce_sum(struct tp_comm *comm, double *data, int co
     MPI_Request handle;
     TP_TRY(
         TP_MPI(MPI_Iallreduce(MPI_IN_PLACE, data, count, MPI_DOUBLE, MPI_SUM, comm->mpi, &handle)));
+    request_set(request, handle, -1);
+    return TP_OK;
+}
+
+enum tp_status tp_comm_iallreduce_floats(struct tp_comm *comm, bool largest, float *data,
+                                         size_t count, struct tp_request *request)
+{
+    MPI_Request handle;
+    TP_TRY(check_count(count, "floats"));
+    TP_TRY(TP_MPI(MPI_Iallreduce(MPI_IN_PLACE, data, (int)count, MPI_FLOAT,
+                                 largest ? MPI_MAX : MPI_SUM, comm->mpi, &handle)));
     request_set(request, handle, -1);
     return TP_OK;
 }
@@ -192,6 +205,12 @@ static enum tp_status wrap(MPI_Comm mpi, bool synchronous, struct tp_comm **out)
     if ((status = TP_MPI(MPI_Comm_rank(mpi, &comm->rank))) != TP_OK ||
         (status = TP_MPI(MPI_Comm_size(mpi, &comm->size))) != TP_OK)
         goto fail;
+    comm->counts = calloc(2 * (size_t)comm->size, sizeof *comm->counts);
+    if (comm->counts == NULL) {
+        status = tp_fail(TP_ERR_MEMORY, "no memory for a communicator of %d ranks", comm->size);
+        goto fail;
+    }
+    comm->places = comm->counts + comm->size;
     *out = comm;
     return TP_OK;
 fail:
@@ -234,6 +253,7 @@ void tp_comm_free(struct tp_comm *comm)
     if (comm == NULL)
         return;
     MPI_Comm_free(&comm->mpi);
+    free(comm->counts);
     free(comm);
 }
 
@@ -300,6 +320,20 @@ enum tp_status tp_comm_allgather(struct tp_comm *comm, void *data, size_t bytes)
     TP_TRY(check_count(bytes, "bytes"));
     TP_TRY(TP_MPI(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, (int)bytes, MPI_BYTE,
                                  comm->mpi, &handle)));
+    return wait_for(handle);
+}
+
+enum tp_status tp_comm_allgather_shares(struct tp_comm *comm, float *data, size_t count)
+{
+    MPI_Request handle;
+    TP_TRY(check_count(count, "floats"));
+    for (int i = 0; i < comm->size; i++) {
+        const struct tp_share share = tp_share_of(count, comm->size, i);
+        comm->counts[i] = (int)share.count;
+        comm->places[i] = (int)share.first;
+    }
+    TP_TRY(TP_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, comm->counts,
+                                  comm->places, MPI_FLOAT, comm->mpi, &handle)));
     return wait_for(handle);
 }
 

@@ -7,10 +7,11 @@
 
 /* One argument of a kernel; a view takes two of OpenCL's: buffer and offset. */
 struct argument {
-    enum { VIEW, INT, SIZE, FLOAT } type;
+    enum { VIEW, INT, UINT, SIZE, FLOAT } type;
     union {
         struct tp_view view;
         cl_int integer;
+        cl_uint natural;
         cl_ulong size;
         cl_float number;
     } as;
@@ -19,6 +20,7 @@ struct argument {
 /* clang-format off */
 #define VIEW(x) {VIEW, {.view = (x)}}
 #define INT(x) {INT, {.integer = (x)}}
+#define UINT(x) {UINT, {.natural = (x)}}
 #define SIZE(x) {SIZE, {.size = (x)}}
 #define FLOAT(x) {FLOAT, {.number = (float)(x)}}
 /* clang-format on */
@@ -35,6 +37,8 @@ static cl_int set_argument(cl_kernel kernel, cl_uint *index, const struct argume
     }
     case INT:
         return clSetKernelArg(kernel, (*index)++, sizeof(cl_int), &argument->as.integer);
+    case UINT:
+        return clSetKernelArg(kernel, (*index)++, sizeof(cl_uint), &argument->as.natural);
     case SIZE:
         return clSetKernelArg(kernel, (*index)++, sizeof(cl_ulong), &argument->as.size);
     case FLOAT:
@@ -105,11 +109,24 @@ enum tp_status tp_layer_norm_backward(struct tp_device *device, struct tp_view d
                   VIEW(statistics), VIEW(weight), SIZE(rows), INT(C), FLOAT(beta));
 }
 
+/* Masks as arguments, as kernels that drop out end. */
+#define DROPOUT(d) SIZE((d)->key), UINT((d)->threshold), FLOAT((d)->scale), INT((d)->first_sequence)
+
 enum tp_status tp_bias_residual(struct tp_device *device, struct tp_view y, struct tp_view x,
-                                struct tp_view bias, size_t rows, int C)
+                                struct tp_view bias, const struct tp_tokens_at *where, int C,
+                                const struct tp_dropout *dropout)
 {
-    return LAUNCH(device, TP_KERNEL_BIAS_RESIDUAL, rows, VIEW(y), VIEW(x), VIEW(bias), SIZE(rows),
-                  INT(C));
+    return LAUNCH(device, TP_KERNEL_BIAS_RESIDUAL, (size_t)where->sequences * (size_t)where->S,
+                  VIEW(y), VIEW(x), VIEW(bias), INT(where->sequences), INT(where->S), INT(where->P),
+                  INT(C), DROPOUT(dropout));
+}
+
+enum tp_status tp_dropout(struct tp_device *device, struct tp_view y, struct tp_view x,
+                          const struct tp_tokens_at *where, int C, const struct tp_dropout *dropout)
+{
+    return LAUNCH(device, TP_KERNEL_DROPOUT, (size_t)where->sequences * (size_t)where->S, VIEW(y),
+                  VIEW(x), INT(where->sequences), INT(where->S), INT(where->P), INT(C),
+                  DROPOUT(dropout));
 }
 
 enum tp_status tp_bias_gelu_forward(struct tp_device *device, struct tp_view y, struct tp_view h,
@@ -138,8 +155,15 @@ static size_t unit_rows(const struct tp_attention *where)
     return (size_t)where->sequences * (size_t)where->S;
 }
 
-/* The place of a slice as arguments, as all attention kernels end. */
+/* The place of a slice as arguments, as all attention kernels end; some then need masks. */
 #define WHERE(w) INT((w)->sequences), INT((w)->S), INT((w)->P), INT((w)->T), INT((w)->H)
+#define MASKS(w, d) INT((w)->first_head), INT(mask_stride(w)), DROPOUT(d)
+
+/* Indices of a head's masks begin at multiples of 4, so that 4 keys share a block of numbers. */
+static int mask_stride(const struct tp_attention *where)
+{
+    return (where->positions + 3) / 4 * 4;
+}
 
 enum tp_status tp_qkv_split(struct tp_device *device, struct tp_view query, struct tp_view key,
                             struct tp_view value, struct tp_view qkv, struct tp_view bias,
@@ -159,51 +183,73 @@ enum tp_status tp_qkv_merge(struct tp_device *device, struct tp_view dqkv, struc
 
 enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out,
                                     struct tp_view lse, struct tp_view query, struct tp_view key,
-                                    struct tp_view value, const struct tp_attention *where)
+                                    struct tp_view value, const struct tp_attention *where,
+                                    const struct tp_dropout *dropout)
 {
     const size_t tiles = blocks((size_t)where->S, TP_LANES);
     return LAUNCH(device, TP_KERNEL_ATTENTION_FORWARD,
                   (size_t)where->sequences * (size_t)where->H * tiles, VIEW(out), VIEW(lse),
-                  VIEW(query), VIEW(key), VIEW(value), WHERE(where));
+                  VIEW(query), VIEW(key), VIEW(value), WHERE(where), MASKS(where, dropout));
 }
 
 enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dquery,
                                      struct tp_view dkey, struct tp_view dvalue,
                                      struct tp_view dout, struct tp_view out, struct tp_view lse,
                                      struct tp_view query, struct tp_view key, struct tp_view value,
-                                     const struct tp_attention *where)
+                                     const struct tp_attention *where,
+                                     const struct tp_dropout *dropout)
 {
     return LAUNCH(device, TP_KERNEL_ATTENTION_BACKWARD, (size_t)where->sequences * (size_t)where->H,
                   VIEW(dquery), VIEW(dkey), VIEW(dvalue), VIEW(dout), VIEW(out), VIEW(lse),
-                  VIEW(query), VIEW(key), VIEW(value), WHERE(where));
+                  VIEW(query), VIEW(key), VIEW(value), WHERE(where), MASKS(where, dropout));
 }
 
 enum tp_status tp_embedding_forward(struct tp_device *device, struct tp_view x,
                                     struct tp_view tokens, struct tp_view wte, struct tp_view wpe,
-                                    const struct tp_tokens_at *where, int C)
+                                    const struct tp_tokens_at *where, int C,
+                                    const struct tp_vocabulary *own, bool positions)
 {
     return LAUNCH(device, TP_KERNEL_EMBEDDING_FORWARD, (size_t)where->sequences * (size_t)where->S,
                   VIEW(x), VIEW(tokens), VIEW(wte), VIEW(wpe), INT(where->sequences), INT(where->S),
-                  INT(where->P), INT(where->T), INT(C));
+                  INT(where->P), INT(where->T), INT(C), INT(own->first), INT(own->count),
+                  INT(positions));
 }
 
 enum tp_status tp_embedding_backward(struct tp_device *device, struct tp_view dwte,
                                      struct tp_view dwpe, struct tp_view tokens, struct tp_view dx,
-                                     const struct tp_tokens_at *where, int C)
+                                     const struct tp_tokens_at *where, int C,
+                                     const struct tp_vocabulary *own)
 {
     return LAUNCH(device, TP_KERNEL_EMBEDDING_BACKWARD, blocks((size_t)C, COLUMNS), VIEW(dwte),
                   VIEW(dwpe), VIEW(tokens), VIEW(dx), INT(where->sequences), INT(where->S),
-                  INT(where->P), INT(where->T), INT(C));
+                  INT(where->P), INT(where->T), INT(C), INT(own->first), INT(own->count));
 }
 
-enum tp_status tp_cross_entropy(struct tp_device *device, struct tp_view loss,
-                                struct tp_view logits, struct tp_view targets,
-                                const struct tp_tokens_at *where, size_t first, size_t rows, int V,
-                                float scale)
+enum tp_status tp_logits_max(struct tp_device *device, struct tp_view top, struct tp_view logits,
+                             size_t rows, int V)
 {
-    return LAUNCH(device, TP_KERNEL_CROSS_ENTROPY, rows, VIEW(loss), VIEW(logits), VIEW(targets),
-                  INT(where->S), INT(where->P), INT(where->T), SIZE(first), SIZE(rows), INT(V),
-                  FLOAT(scale));
+    return LAUNCH(device, TP_KERNEL_LOGITS_MAX, rows, VIEW(top), VIEW(logits), SIZE(rows), INT(V));
+}
+
+enum tp_status tp_logits_exp(struct tp_device *device, struct tp_view sums, struct tp_view logits,
+                             struct tp_view top, struct tp_view targets,
+                             const struct tp_tokens_at *where, size_t first, size_t rows,
+                             const struct tp_vocabulary *own, bool gradient)
+{
+    return LAUNCH(device, TP_KERNEL_LOGITS_EXP, rows, VIEW(sums), VIEW(logits), VIEW(top),
+                  VIEW(targets), INT(where->S), INT(where->P), INT(where->T), SIZE(first),
+                  SIZE(rows), INT(own->first), INT(own->count), INT(gradient));
+}
+
+enum tp_status tp_logits_gradient(struct tp_device *device, struct tp_view loss,
+                                  struct tp_view logits, struct tp_view sums,
+                                  struct tp_view targets, const struct tp_tokens_at *where,
+                                  size_t first, size_t rows, const struct tp_vocabulary *own,
+                                  float scale)
+{
+    return LAUNCH(device, TP_KERNEL_LOGITS_GRADIENT, rows, VIEW(loss), VIEW(logits), VIEW(sums),
+                  VIEW(targets), INT(where->S), INT(where->P), INT(where->T), SIZE(first),
+                  SIZE(rows), INT(own->first), INT(own->count), FLOAT(scale));
 }
 
 enum tp_status tp_fill(struct tp_device *device, struct tp_view x, float value, size_t count)

@@ -147,9 +147,14 @@ enum tp_status tp_memory_read(struct tp_device *device, void *to, struct tp_view
 static enum tp_status begin_map(struct tp_device *device, struct tp_view view, size_t count,
                                 enum tp_access access, struct tp_mapping *mapping)
 {
+    static const cl_map_flags flags[] = {
+        [TP_ACCESS_READ] = CL_MAP_READ,
+        [TP_ACCESS_CHANGE] = CL_MAP_READ | CL_MAP_WRITE,
+        [TP_ACCESS_WRITE] = CL_MAP_WRITE_INVALIDATE_REGION,
+    };
     cl_event marker = NULL, event = NULL;
     cl_int code = CL_SUCCESS;
-    if (access == TP_ACCESS_READ) {
+    if (access != TP_ACCESS_WRITE) {
         TP_CL(clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &marker));
         code = clFlush(device->queue);
     }
@@ -160,9 +165,7 @@ static enum tp_status begin_map(struct tp_device *device, struct tp_view view, s
         event = marker;
     } else if (code == CL_SUCCESS) {
         mapping->data = clEnqueueMapBuffer(
-            device->transfer, view.buffer->memory, CL_FALSE,
-            access == TP_ACCESS_READ ? CL_MAP_READ : CL_MAP_WRITE_INVALIDATE_REGION,
-            view.offset * 4, count * 4, marker != NULL ? 1 : 0, marker != NULL ? &marker : NULL,
+            device->transfer, view.buffer->memory, CL_FALSE, flags[access], view.offset * 4, count * 4, marker != NULL ? 1 : 0, marker != NULL ? &marker : NULL,
             &event, &code);
         if (marker != NULL)
             clReleaseEvent(marker);

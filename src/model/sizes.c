@@ -40,15 +40,26 @@ enum rows {
     MESSAGE_ROWS,    /* those times message slots */
     OUTPUT_ROWS,     /* live rows on the last stage, else message rows */
     BATCH_TOKENS,    /* B * T */
-    CACHED_KEYS,     /* H * T of each sequence with live keys */
+    CACHED_KEYS,     /* T of each own head of each sequence with live keys */
     GRADIENT_KEYS,   /* the same for the largest group */
     HEAD_ROWS,       /* a chunk of logits */
-    VOCABULARY_ROWS, /* V */
+    VOCABULARY_ROWS, /* own part of V */
     SUM_ROWS         /* partial sums of the stage's parameters */
 };
 
-/* How many elements a row has. */
-enum columns { ONE, TWO, WIDTH, WIDTH_3, INNER, HEADS, HEAD_STRIDE, VOCABULARY };
+/* How many elements a row has: OWN ones are the part of an op rank. */
+enum columns {
+    ONE,
+    TWO,
+    THREE,
+    WIDTH,
+    OWN_WIDTH,
+    OWN_QKV,
+    OWN_INNER,
+    OWN_HEADS,
+    HEAD_STRIDE,
+    OWN_V
+};
 
 static const struct {
     const char *name;
@@ -61,34 +72,34 @@ static const struct {
     [TP_REGION_LAYER_MIDDLE] = {"layer middle", LAYER, LAYER_ROWS, WIDTH},
     [TP_REGION_LAYER_NORM_1] = {"layer norm 1", LAYER, LAYER_ROWS, TWO},
     [TP_REGION_LAYER_NORM_2] = {"layer norm 2", LAYER, LAYER_ROWS, TWO},
-    [TP_REGION_LAYER_QUERY] = {"layer query", LAYER | SPLIT, LAYER_ROWS, WIDTH},
-    [TP_REGION_LAYER_ATTENTION] = {"layer attention", LAYER | SPLIT, LAYER_ROWS, WIDTH},
-    [TP_REGION_LAYER_LSE] = {"layer lse", LAYER | SPLIT, LAYER_ROWS, HEADS},
-    [TP_REGION_LAYER_HIDDEN] = {"layer hidden", LAYER | SPLIT, LAYER_ROWS, INNER},
-    [TP_REGION_LAYER_KEY] = {"layer key", LAYER | SPLIT, CACHED_KEYS, HEAD_STRIDE},
-    [TP_REGION_LAYER_VALUE] = {"layer value", LAYER | SPLIT, CACHED_KEYS, HEAD_STRIDE},
-    [TP_REGION_LAYER_KEY_GRADIENT] = {"layer key gradient", LAYER | TRAINING | SPLIT, GRADIENT_KEYS,
+    [TP_REGION_LAYER_QUERY] = {"layer query", LAYER, LAYER_ROWS, OWN_WIDTH},
+    [TP_REGION_LAYER_ATTENTION] = {"layer attention", LAYER, LAYER_ROWS, OWN_WIDTH},
+    [TP_REGION_LAYER_LSE] = {"layer lse", LAYER, LAYER_ROWS, OWN_HEADS},
+    [TP_REGION_LAYER_HIDDEN] = {"layer hidden", LAYER, LAYER_ROWS, OWN_INNER},
+    [TP_REGION_LAYER_KEY] = {"layer key", LAYER, CACHED_KEYS, HEAD_STRIDE},
+    [TP_REGION_LAYER_VALUE] = {"layer value", LAYER, CACHED_KEYS, HEAD_STRIDE},
+    [TP_REGION_LAYER_KEY_GRADIENT] = {"layer key gradient", LAYER | TRAINING, GRADIENT_KEYS,
                                       HEAD_STRIDE},
-    [TP_REGION_LAYER_VALUE_GRADIENT] = {"layer value gradient", LAYER | TRAINING | SPLIT,
-                                        GRADIENT_KEYS, HEAD_STRIDE},
+    [TP_REGION_LAYER_VALUE_GRADIENT] = {"layer value gradient", LAYER | TRAINING, GRADIENT_KEYS,
+                                        HEAD_STRIDE},
     [TP_REGION_OUTPUT] = {"output", 0, OUTPUT_ROWS, WIDTH},
     [TP_REGION_BACKWARD] = {"backward", TRAINING, MESSAGE_ROWS, WIDTH},
     [TP_REGION_NORMED] = {"normed", 0, UNIT_ROWS, WIDTH},
     [TP_REGION_NORMED_GRADIENT] = {"normed gradient", TRAINING, UNIT_ROWS, WIDTH},
-    [TP_REGION_QKV] = {"qkv", SPLIT, UNIT_ROWS, WIDTH_3},
-    [TP_REGION_ATTENTION_GRADIENT] = {"attention gradient", TRAINING | SPLIT, UNIT_ROWS, WIDTH},
-    [TP_REGION_QUERY_GRADIENT] = {"query gradient", TRAINING | SPLIT, UNIT_ROWS, WIDTH},
-    [TP_REGION_GELU] = {"gelu", SPLIT, UNIT_ROWS, INNER},
-    [TP_REGION_GELU_GRADIENT] = {"gelu gradient", TRAINING | SPLIT, UNIT_ROWS, INNER},
+    [TP_REGION_QKV] = {"qkv", 0, UNIT_ROWS, OWN_QKV},
+    [TP_REGION_ATTENTION_GRADIENT] = {"attention gradient", TRAINING, UNIT_ROWS, OWN_WIDTH},
+    [TP_REGION_QUERY_GRADIENT] = {"query gradient", TRAINING, UNIT_ROWS, OWN_WIDTH},
+    [TP_REGION_GELU] = {"gelu", 0, UNIT_ROWS, OWN_INNER},
+    [TP_REGION_GELU_GRADIENT] = {"gelu gradient", TRAINING, UNIT_ROWS, OWN_INNER},
     [TP_REGION_INPUT_TOKENS] = {"input tokens", FIRST, BATCH_TOKENS, ONE},
     [TP_REGION_TARGET_TOKENS] = {"target tokens", LAST, BATCH_TOKENS, ONE},
     [TP_REGION_FINAL_NORM] = {"final norm", LAST, LIVE_ROWS, TWO},
     [TP_REGION_FINAL_GRADIENT] = {"final gradient", LAST | TRAINING, LIVE_ROWS, WIDTH},
-    [TP_REGION_LOGITS] = {"logits", LAST | SPLIT, HEAD_ROWS, VOCABULARY},
+    [TP_REGION_LOGITS] = {"logits", LAST, HEAD_ROWS, OWN_V},
+    [TP_REGION_LOGIT_SUMS] = {"logit sums", LAST, HEAD_ROWS, THREE},
     [TP_REGION_LOSS] = {"loss", LAST, BATCH_TOKENS, ONE},
-    [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING | SPLIT, VOCABULARY_ROWS,
-                                 WIDTH},
-    [TP_REGION_TIED] = {"tied", EITHER | NOT_BOTH | TRAINING | SPLIT, VOCABULARY_ROWS, WIDTH},
+    [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING, VOCABULARY_ROWS, WIDTH},
+    [TP_REGION_TIED] = {"tied", EITHER | NOT_BOTH | TRAINING, VOCABULARY_ROWS, WIDTH},
     [TP_REGION_SUMS] = {"sums", TRAINING, SUM_ROWS, ONE},
 };
 
@@ -121,65 +132,109 @@ static bool exists(unsigned when, const struct tp_stage_shape *shape)
            (!(when & EITHER) || first || last);
 }
 
-/* ---- Parts of op ranks ---- */
+/* ---- The part of an op rank ---- */
 
-/* The largest part of that many elements. */
-static size_t part(size_t count, const struct tp_stage_shape *shape)
+struct tp_share tp_stage_share(const struct tp_stage_shape *shape, int whole)
 {
-    const size_t op = shape->op > 1 ? (size_t)shape->op : 1;
-
-    return count / op + (count % op != 0);
+    return tp_share_of((size_t)whole, shape->op > 1 ? shape->op : 1, shape->op_rank);
 }
 
-/* Elements of a tensor that one of the op ranks holds: a part of the matrices, of the biases before
- * the heads and before GELU, and of the vocabulary; all the rest whole. */
-static size_t held_count(const struct tp_parameter *parameter, int tensor,
-                         const struct tp_stage_shape *shape)
+static size_t own(const struct tp_stage_shape *shape, int whole)
 {
-    const bool layer = parameter->place == TP_PLACE_LAYER;
-    const bool split =
-        parameter->tied ||
-        (layer && (parameter->ndim == 2 || tensor == TP_ATTN_BIAS || tensor == TP_FC_BIAS));
+    return tp_stage_share(shape, whole).count;
+}
 
-    return split ? part(parameter->count, shape) : parameter->count;
+static size_t own_heads(const struct tp_stage_shape *shape)
+{
+    return own(shape, shape->model.n_head);
+}
+
+static size_t own_width(const struct tp_stage_shape *shape)
+{
+    return own_heads(shape) * (size_t)(shape->model.n_embd / shape->model.n_head);
 }
 
 /* ---- Parameters of a stage ---- */
 
-/* The sum over the stage's parameters of a number that depends on their count of elements. All
- * layers are alike, so one of them is looked at. */
-static size_t sum_parameters(const struct tp_stage_shape *shape,
-                             size_t (*number)(size_t count, const void *context),
-                             const void *context)
+/* The sum over the stage's buckets of a number that depends on the bucket. All layers are alike, so
+ * one of them is looked at. */
+static size_t sum_buckets(const struct tp_stage_shape *shape,
+                          size_t (*number)(const struct tp_stage_shape *shape,
+                                           const struct tp_bucket *bucket, const void *context),
+                          const void *context)
 {
     const struct tp_model *model = &shape->model;
-    int final_norm = tp_parameter_final_norm(model);
-    const int outside[] = {TP_PARAMETER_WTE, TP_PARAMETER_WPE, final_norm, final_norm + 1};
-    struct tp_parameter parameter;
-    size_t layer = 0;
+    const struct tp_stage_layers *layers = &shape->layers;
+    const int buckets[] = {tp_bucket_of(model, TP_PARAMETER_WTE),
+                           tp_bucket_of(model, TP_PARAMETER_WPE),
+                           tp_bucket_of(model, tp_parameter_of_layer(layers->first_layer, 0)),
+                           tp_bucket_of(model, tp_parameter_final_norm(model))};
+    size_t sum = 0;
 
-    for (int tensor = 0; tensor < TP_LAYER_TENSORS; tensor++) {
-        tp_parameter_describe(model, tp_parameter_of_layer(0, tensor), &parameter);
-        layer = plus(layer, number(held_count(&parameter, tensor, shape), context));
-    }
-    size_t sum = times(layer, (size_t)shape->layers.n_layer);
-    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
-        tp_parameter_describe(model, outside[i], &parameter);
-        if (tp_parameter_on_stage(&parameter, model, &shape->layers))
-            sum = plus(sum, number(held_count(&parameter, -1, shape), context));
+    for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
+        struct tp_parameter parameter;
+        struct tp_bucket bucket;
+        tp_bucket_describe(model, buckets[i], shape->op, shape->op_rank, &bucket);
+        tp_parameter_describe(model, bucket.row, &parameter);
+        const bool layer = parameter.place == TP_PLACE_LAYER;
+        if (tp_parameter_on_stage(&parameter, model, layers))
+            sum = plus(sum,
+                       times(layer ? (size_t)layers->n_layer : 1, number(shape, &bucket, context)));
     }
     return sum;
 }
 
-static size_t partial_sums(size_t count, const void *unused)
+/* The sum over a bucket's tensors of a number that depends on the elements that the rank has. */
+static size_t sum_tensors(const struct tp_stage_shape *shape, const struct tp_bucket *bucket,
+                          size_t (*number)(size_t held))
 {
-    (void)unused;
-    return (count + TP_SUM_BLOCK - 1) / TP_SUM_BLOCK;
+    struct tp_parameter parameter;
+    size_t sum = 0;
+
+    for (int i = 0; i < bucket->n_rows; i++) {
+        tp_parameter_describe(&shape->model, bucket->row + i, &parameter);
+        sum = plus(sum, number(tp_parameter_held(&parameter, shape->op, shape->op_rank)));
+    }
+    return sum;
 }
 
-static size_t bytes_of(size_t count, const void *footprint)
+static size_t partial_sums(size_t held)
 {
-    return tp_footprint_bytes(footprint, count);
+    return (held + TP_SUM_BLOCK - 1) / TP_SUM_BLOCK;
+}
+
+static size_t elements(size_t held)
+{
+    return held;
+}
+
+static size_t bucket_sums(const struct tp_stage_shape *shape, const struct tp_bucket *bucket,
+                          const void *unused)
+{
+    (void)unused;
+    return sum_tensors(shape, bucket, partial_sums);
+}
+
+static size_t bucket_elements(const struct tp_stage_shape *shape, const struct tp_bucket *bucket,
+                              const void *unused)
+{
+    (void)unused;
+    return sum_tensors(shape, bucket, elements);
+}
+
+struct tp_share tp_stage_shard(const struct tp_stage_shape *shape, size_t count)
+{
+    return tp_share_of(count, shape->shards > 1 ? shape->shards : 1, shape->shard);
+}
+
+/* A weight; in training a gradient and the rank's share of two moments. */
+static size_t bucket_bytes(const struct tp_stage_shape *shape, const struct tp_bucket *bucket,
+                           const void *footprint)
+{
+    const size_t whole = tp_footprint_bytes(footprint, bucket->count);
+    const size_t shard = tp_footprint_bytes(footprint, tp_stage_shard(shape, bucket->count).count);
+
+    return shape->train ? plus(times(2, whole), times(2, shard)) : whole;
 }
 
 /* ---- Sizes ---- */
@@ -187,7 +242,7 @@ static size_t bytes_of(size_t count, const void *footprint)
 static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
 {
     size_t messages = times((size_t)shape->slots, shape->unit_rows);
-    size_t keys = times((size_t)shape->model.n_head, (size_t)shape->seq_len);
+    size_t keys = times(own_heads(shape), (size_t)shape->seq_len);
 
     switch (rows) {
     case INPUT_ROWS:
@@ -211,49 +266,53 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
     case HEAD_ROWS:
         return tp_head_rows(shape);
     case VOCABULARY_ROWS:
-        return (size_t)shape->model.vocab_size;
+        return own(shape, shape->model.vocab_size);
     case SUM_ROWS:
         break;
     }
-    return sum_parameters(shape, partial_sums, NULL);
+    return sum_buckets(shape, bucket_sums, NULL);
 }
 
-static size_t column_count(enum columns columns, const struct tp_model *model)
+static size_t column_count(enum columns columns, const struct tp_stage_shape *shape)
 {
+    const struct tp_model *model = &shape->model;
+
     switch (columns) {
     case ONE:
         return 1;
     case TWO:
         return 2;
+    case THREE:
+        return 3;
     case WIDTH:
         return (size_t)model->n_embd;
-    case WIDTH_3:
-        return 3 * (size_t)model->n_embd;
-    case INNER:
-        return (size_t)model->n_inner;
-    case HEADS:
-        return (size_t)model->n_head;
+    case OWN_WIDTH:
+        return own_width(shape);
+    case OWN_QKV:
+        return 3 * own_width(shape);
+    case OWN_INNER:
+        return own(shape, model->n_inner);
+    case OWN_HEADS:
+        return own_heads(shape);
     case HEAD_STRIDE:
         return (size_t)tp_head_stride(model);
-    case VOCABULARY:
+    case OWN_V:
         break;
     }
-    return (size_t)model->vocab_size;
+    return own(shape, model->vocab_size);
 }
 
 size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape)
 {
     if (!exists(regions[region].when, shape))
         return 0;
-    size_t count = times(row_count(regions[region].rows, shape),
-                         column_count(regions[region].columns, &shape->model));
-    return regions[region].when & SPLIT ? part(count, shape) : count;
+    return times(row_count(regions[region].rows, shape),
+                 column_count(regions[region].columns, shape));
 }
 
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint)
 {
-    size_t copies = shape->train ? 4 : 1; /* weight; gradient, two moments */
-    size_t sum = times(copies, sum_parameters(shape, bytes_of, footprint));
+    size_t sum = sum_buckets(shape, bucket_bytes, footprint);
 
     for (int region = 0; region < TP_REGION_COUNT; region++) {
         size_t bytes = tp_footprint_bytes(footprint, tp_region_count(region, shape));
@@ -262,15 +321,9 @@ size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footpr
     return sum;
 }
 
-static size_t elements(size_t count, const void *unused)
-{
-    (void)unused;
-    return count;
-}
-
 size_t tp_stage_parameters(const struct tp_stage_shape *shape)
 {
-    return sum_parameters(shape, elements, NULL);
+    return sum_buckets(shape, bucket_elements, NULL);
 }
 
 int tp_head_stride(const struct tp_model *model)

@@ -186,6 +186,21 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
     return TP_OK;
 }
 
+enum tp_status tp_plan_whole(const struct tp_plan *plan, struct tp_plan **out)
+{
+    const bool early = plan->schedule == TP_SCHEDULE_1F1B || plan->schedule == TP_SCHEDULE_SEQ1F1B;
+    struct tp_plan *whole;
+
+    TP_TRY(tp_plan_shrink(plan, plan->batch, early ? TP_SCHEDULE_1F1B : TP_SCHEDULE_GPIPE, &whole));
+    for (int g = 0; g < whole->n_groups; g++) {
+        struct tp_slices *slices = &whole->groups[g].slices;
+        slices->lengths[0] = plan->seq_len;
+        slices->count = 1;
+    }
+    *out = whole;
+    return TP_OK;
+}
+
 /* ---- plan.json: reading ---- */
 
 /* The model's numbers in the file; the limits are those of tp_model_check(). */

@@ -25,25 +25,58 @@ static int owner_of(const struct tp_worker *worker, const struct tp_plan *plan, 
     return -1;
 }
 
-/* Brings one tensor to rank 0 of the pipe; the others are done once it is on its way. */
-static enum tp_status bring(struct tp_worker *worker, enum tp_kind kind, int row, int owner,
-                            float *buffer)
+/* A piece of a tensor: what one replica's op rank has of it, elements of that rank's part. */
+struct piece {
+    int row;
+    enum tp_kind kind;
+    int rank; /* that has it */
+    struct tp_share elements;
+};
+
+/* Brings a piece to its place in rank 0's part; another rank is done once it is on its way. */
+static enum tp_status bring_piece(struct tp_worker *worker, const struct piece *piece, float *part)
 {
-    size_t count = worker->parameters.at[row].count;
-    struct tp_comm *pipe = worker->grid.pipe;
+    const int rank = tp_comm_rank(worker->world);
+    float *data = part + piece->elements.first;
     struct tp_request request;
 
-    if (owner == worker->grid.k)
-        TP_TRY(tp_cell_read(worker->cell, row, kind, buffer));
-    if (owner == 0)
+    if (piece->elements.count == 0)
         return TP_OK;
-    if (owner == worker->grid.k)
-        TP_TRY(tp_comm_isend(pipe, buffer, count, 0, TAG, &request));
-    else if (worker->grid.k == 0)
-        TP_TRY(tp_comm_irecv(pipe, buffer, count, owner, TAG, &request));
+    if (rank == piece->rank)
+        TP_TRY(tp_cell_read(worker->cell, piece->row, piece->kind, part));
+    if (piece->rank == 0)
+        return TP_OK;
+    if (rank == piece->rank)
+        TP_TRY(tp_comm_isend(worker->world, data, piece->elements.count, 0, TAG, &request));
+    else if (rank == 0)
+        TP_TRY(
+            tp_comm_irecv(worker->world, data, piece->elements.count, piece->rank, TAG, &request));
     else
         return TP_OK;
     return tp_comm_wait(&request);
+}
+
+/* Brings one tensor to rank 0: the parts of all op ranks that have one, each from the first replica
+ * or, what replicas share, from all of them. */
+static enum tp_status bring(struct tp_worker *worker, enum tp_kind kind, int row, int owner,
+                            float *whole, float *part)
+{
+    const struct tp_parameter *parameter = &worker->parameters.at[row];
+    const struct tp_grid *grid = &worker->grid;
+    const bool moment = kind == TP_MOMENT_1 || kind == TP_MOMENT_2;
+    const int shards = moment && worker->settings->zero ? grid->data : 1;
+
+    for (int o = 0; o < (parameter->split ? grid->op : 1); o++) {
+        for (int d = 0; d < shards; d++) {
+            const struct piece piece = {
+                row, kind, tp_grid_rank(grid, d, owner, o),
+                tp_parameter_shard(&worker->model, row, grid->op, o, shards, d)};
+            TP_TRY(bring_piece(worker, &piece, part));
+        }
+        if (tp_comm_rank(worker->world) == 0)
+            tp_parameter_put(parameter, grid->op, o, part, whole);
+    }
+    return TP_OK;
 }
 
 /* Weights that an update drove beyond all numbers must not become the newest checkpoint. */
@@ -60,32 +93,25 @@ static enum tp_status check_weights(const struct tp_parameter *parameter, const 
 /* Runs through the table. Rank 0 goes on receiving after it failed to write (*written), since the
  * others go on sending. */
 static enum tp_status gather(struct tp_worker *worker, const struct tp_plan *plan,
-                             enum tp_kind kind, struct tp_safetensors_writer *writer, float *buffer,
-                             enum tp_status *written)
+                             enum tp_kind kind, struct tp_safetensors_writer *writer, float *whole,
+                             float *part, enum tp_status *written)
 {
     for (int row = 0; row < worker->parameters.count; row++) {
-        TP_TRY(bring(worker, kind, row, owner_of(worker, plan, row), buffer));
+        TP_TRY(bring(worker, kind, row, owner_of(worker, plan, row), whole, part));
         if (writer && *written == TP_OK && kind == TP_WEIGHT)
-            *written = check_weights(&worker->parameters.at[row], buffer);
+            *written = check_weights(&worker->parameters.at[row], whole);
         if (writer && *written == TP_OK)
-            *written = tp_safetensors_write(writer, buffer, worker->parameters.at[row].count);
+            *written = tp_safetensors_write(writer, whole, worker->parameters.at[row].count);
     }
     return TP_OK;
 }
 
 /* The largest tensor's memory on each rank, and the file on rank 0. */
-static enum tp_status prepare(const struct tp_worker *worker, const char *path, float **buffer,
-                              struct tp_safetensors_writer **writer)
+static enum tp_status prepare(const struct tp_worker *worker, const char *path, float **whole,
+                              float **part, struct tp_safetensors_writer **writer)
 {
-    size_t largest = 0;
-
-    for (int row = 0; row < worker->parameters.count; row++)
-        if (largest < worker->parameters.at[row].count)
-            largest = worker->parameters.at[row].count;
-    *buffer = malloc(largest * sizeof **buffer);
-    if (!*buffer)
-        return tp_fail(TP_ERR_MEMORY, "%s: no memory for a tensor of %zu numbers", path, largest);
-    if (worker->grid.k == 0)
+    TP_TRY(tp_worker_buffers(worker, whole, part));
+    if (tp_comm_rank(worker->world) == 0)
         return tp_weights_create(path, &worker->parameters, writer);
     return TP_OK;
 }
@@ -94,15 +120,16 @@ enum tp_status tp_checkpoint_gather(struct tp_worker *worker, const struct tp_pl
                                     enum tp_kind kind, const char *path)
 {
     struct tp_safetensors_writer *writer = NULL;
-    float *buffer = NULL;
+    float *whole = NULL, *part = NULL;
 
     tp_phase_begin();
-    enum tp_status status = tp_phase_end(worker->world, prepare(worker, path, &buffer, &writer));
+    enum tp_status status =
+        tp_phase_end(worker->world, prepare(worker, path, &whole, &part, &writer));
     if (status != TP_OK)
         goto abandon;
     tp_phase_begin();
     enum tp_status written = TP_OK;
-    status = gather(worker, plan, kind, writer, buffer, &written);
+    status = gather(worker, plan, kind, writer, whole, part, &written);
     if (status != TP_OK) {
         tp_phase_leave();
         goto abandon;
@@ -115,7 +142,8 @@ enum tp_status tp_checkpoint_gather(struct tp_worker *worker, const struct tp_pl
 abandon:
     if (writer)
         tp_safetensors_abandon(writer);
-    free(buffer);
+    free(whole);
+    free(part);
     return status;
 }
 

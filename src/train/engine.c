@@ -27,10 +27,17 @@ struct transfer {
     struct tp_request request;
 };
 
-/* The reduce's requests. */
-enum { REQUEST_MINE, REQUEST_THEIRS, REQUEST_SUMS, REQUESTS };
+/* Requests besides the transfers'. */
+enum { REQUEST_MINE, REQUEST_THEIRS, REQUEST_SUMS, REQUEST_OPS, REQUESTS };
+
+/* A bucket of gradients on its way to the sum over replicas. */
+struct exchange {
+    bool moving;
+    struct tp_request request;
+};
 
 struct tp_engine {
+    const struct tp_grid *grid;
     struct tp_comm *pipe;
     const struct tp_stage *stage;
     const struct tp_schedule *schedule;
@@ -44,6 +51,10 @@ struct tp_engine {
 
     int begun, computed; /* computes of this run; they finish in order */
     int oldest;          /* action to look at for the first one that is not done */
+
+    struct exchange *exchanges; /* [stage->n_buckets] */
+    int n_started, n_summed;    /* of them; they start in order */
+    bool exchanging;            /* gradients are, in this run */
 
     double *sums; /* [stage->n_sums] */
     struct tp_request requests[REQUESTS];
@@ -152,11 +163,46 @@ static enum tp_status poll_computes(struct tp_engine *engine, bool *moved)
     return TP_OK;
 }
 
+/* Starts the sums over replicas of buckets that are there, in order, and ends those that are done.
+ */
+static enum tp_status exchange_buckets(struct tp_engine *engine, bool *moved)
+{
+    const struct tp_stage *stage = engine->stage;
+    while (engine->n_started < stage->n_buckets) {
+        struct exchange *next = &engine->exchanges[engine->n_started];
+        float *data;
+        size_t count;
+        TP_TRY(stage->bucket(stage->self, TP_GRADIENT, engine->n_started, &data, &count));
+        if (data == NULL)
+            break;
+        TP_TRY(
+            tp_comm_iallreduce_floats(engine->grid->replicas, false, data, count, &next->request));
+        next->moving = true;
+        engine->n_started++;
+        *moved = true;
+    }
+    for (int i = 0; i < engine->n_started; i++) {
+        struct exchange *exchange = &engine->exchanges[i];
+        bool done = false;
+        if (exchange->moving)
+            TP_TRY(tp_comm_test(&exchange->request, &done));
+        if (!done)
+            continue;
+        exchange->moving = false;
+        engine->n_summed++;
+        TP_TRY(stage->bucket_done(stage->self, i));
+        *moved = true;
+    }
+    return TP_OK;
+}
+
 /* Looks once at everything that is under way. */
 static enum tp_status progress(struct tp_engine *engine, bool *moved)
 {
     *moved = false;
     TP_TRY(poll_computes(engine, moved));
+    if (engine->exchanging)
+        TP_TRY(exchange_buckets(engine, moved));
     int kept = 0;
     for (int i = 0; i < engine->n_active; i++) {
         struct transfer *transfer = engine->active[i];
@@ -186,7 +232,7 @@ static enum tp_status fail_stuck(struct tp_engine *engine)
     const int rank = tp_comm_job_rank(engine->pipe, engine->schedule->stage);
     const struct transfer *transfer = engine->awaited;
     char unit[64], what[128];
-    if (transfer == NULL && engine->n_active > 0)
+    if (transfer == NULL && engine->awaited_text == NULL && engine->n_active > 0)
         transfer = engine->active[0];
 
     if (engine->computed < engine->begun) {
@@ -260,6 +306,31 @@ static enum tp_status wait_request(struct tp_engine *engine, int index, const ch
     }
 }
 
+/* ---- The seam for op ranks ---- */
+
+static enum tp_status reduce_ops(void *self, enum tp_reduction reduction, float *data, size_t count)
+{
+    struct tp_engine *engine = self;
+    TP_TRY(tp_comm_iallreduce_floats(engine->grid->ops, reduction == TP_REDUCE_MAX, data, count,
+                                     &engine->requests[REQUEST_OPS]));
+    engine->requested[REQUEST_OPS] = true;
+    return wait_request(engine, REQUEST_OPS,
+                        "the ranks that share its stage to hand in their sums");
+}
+
+static enum tp_status idle(void *self, double since)
+{
+    struct tp_engine *engine = self;
+    if (engine->moved < since)
+        begin_wait(engine, NULL, "its device to compute a part of a layer");
+    return turn(engine);
+}
+
+void tp_engine_reduce(struct tp_engine *engine, struct tp_reduce *reduce)
+{
+    *reduce = (struct tp_reduce){.self = engine, .all = reduce_ops, .idle = idle};
+}
+
 /* ---- What the stages do together ---- */
 
 /* Swaps the first and the last stage's parts of the tied matrix's gradient. */
@@ -285,13 +356,37 @@ static enum tp_status exchange_tied(struct tp_engine *engine)
     return stage->tied_done(stage->self);
 }
 
-/* Each number is zero on all stages but one, so that the sum is exact, whatever K is. */
-static enum tp_status sum_over_stages(struct tp_engine *engine, int count)
+static enum tp_status sum_over(struct tp_engine *engine, struct tp_comm *ranks, double *sums,
+                               int count, const char *text)
 {
-    TP_TRY(
-        tp_comm_iallreduce_sum(engine->pipe, engine->sums, count, &engine->requests[REQUEST_SUMS]));
+    if (tp_comm_size(ranks) == 1)
+        return TP_OK;
+    TP_TRY(tp_comm_iallreduce_sum(ranks, sums, count, &engine->requests[REQUEST_SUMS]));
     engine->requested[REQUEST_SUMS] = true;
-    return wait_request(engine, REQUEST_SUMS, "all stages to hand in their loss and norm");
+    return wait_request(engine, REQUEST_SUMS, text);
+}
+
+/* Op ranks first, in an order that does not depend on K; then each number is zero on all stages but
+ * one, so that the sum is exact. Gradients were summed over replicas before, the loss, the last
+ * number, was not. */
+static enum tp_status sum_over_ranks(struct tp_engine *engine, int count)
+{
+    const struct tp_grid *grid = engine->grid;
+    TP_TRY(sum_over(engine, grid->ops, engine->sums, count,
+                    "the ranks that share its stage to hand in their loss and norm"));
+    TP_TRY(sum_over(engine, grid->pipe, engine->sums, count,
+                    "all stages to hand in their loss and norm"));
+    return sum_over(engine, grid->replicas, &engine->sums[count - 1], 1,
+                    "all replicas to hand in their loss");
+}
+
+/* Until all gradients are summed over the replicas. */
+static enum tp_status wait_exchange(struct tp_engine *engine)
+{
+    begin_wait(engine, NULL, "the other replicas to hand in their gradients");
+    while (engine->exchanging && engine->n_summed < engine->stage->n_buckets)
+        TP_TRY(turn(engine));
+    return TP_OK;
 }
 
 static enum tp_status reduce(struct tp_engine *engine)
@@ -300,8 +395,9 @@ static enum tp_status reduce(struct tp_engine *engine)
     const int n_squares = stage->n_sums - 1;
     TP_TRY(wait_all(engine));
     TP_TRY(exchange_tied(engine));
+    TP_TRY(wait_exchange(engine));
     TP_TRY(stage->sums(stage->self, engine->sums));
-    TP_TRY(sum_over_stages(engine, stage->n_sums));
+    TP_TRY(sum_over_ranks(engine, stage->n_sums));
 
     double squares = 0;
     for (int i = 0; i < n_squares; i++)
@@ -312,15 +408,36 @@ static enum tp_status reduce(struct tp_engine *engine)
     return TP_OK;
 }
 
+/* Completes weights of which each replica has updated its share. */
+static enum tp_status gather_weights(struct tp_engine *engine)
+{
+    const struct tp_stage *stage = engine->stage;
+    for (int i = 0; i < stage->n_buckets; i++) {
+        float *data = NULL;
+        size_t count;
+        begin_wait(engine, NULL, "its device to update the weights");
+        for (;;) {
+            TP_TRY(stage->bucket(stage->self, TP_WEIGHT, i, &data, &count));
+            if (data != NULL)
+                break;
+            TP_TRY(turn(engine));
+        }
+        TP_TRY(tp_comm_allgather_shares(engine->grid->replicas, data, count));
+        TP_TRY(stage->bucket_done(stage->self, i));
+    }
+    return TP_OK;
+}
+
 static enum tp_status update(struct tp_engine *engine, const struct tp_adamw *adamw, double clip)
 {
     const struct tp_stage *stage = engine->stage;
-    if (!engine->result.finite)
+    if (!engine->result.finite || adamw == NULL)
         return TP_OK;
     double scale = clip / (engine->result.norm + 1e-6);
     if (clip == 0 || scale > 1)
         scale = 1;
-    return stage->update(stage->self, adamw, scale);
+    TP_TRY(stage->update(stage->self, adamw, scale));
+    return stage->sharded ? gather_weights(engine) : TP_OK;
 }
 
 /* The loss of a list without reduce. */
@@ -329,7 +446,7 @@ static enum tp_status sum_loss(struct tp_engine *engine)
     const struct tp_stage *stage = engine->stage;
     TP_TRY(wait_all(engine));
     TP_TRY(stage->loss(stage->self, engine->sums));
-    TP_TRY(sum_over_stages(engine, 1));
+    TP_TRY(sum_over_ranks(engine, 1));
     const double loss = engine->sums[0];
     engine->result = (struct tp_step_result){.loss = loss, .finite = isfinite(loss)};
     return TP_OK;
@@ -377,25 +494,31 @@ static enum tp_status act(struct tp_engine *engine, const struct tp_action *acti
     return TP_OK;
 }
 
+/* Does the list end with a reduce and an update? */
+static bool trains(const struct tp_schedule *schedule)
+{
+    return schedule->actions[schedule->n_actions - 1].kind == TP_ACTION_UPDATE;
+}
+
 static void rewind_list(struct tp_engine *engine)
 {
     for (int i = 0; i < count_transfers(engine->schedule); i++)
         engine->transfers[i].state = IDLE;
     engine->begun = engine->computed = engine->oldest = 0;
+    engine->n_started = engine->n_summed = 0;
+    engine->exchanging = engine->grid->data > 1 && trains(engine->schedule);
 }
 
 static enum tp_status run(struct tp_engine *engine, const struct tp_adamw *adamw, double clip)
 {
     const struct tp_schedule *schedule = engine->schedule;
-    bool reduced = false;
     rewind_list(engine);
     for (int i = 0; i < schedule->n_actions; i++) {
         bool moved;
         TP_TRY(act(engine, &schedule->actions[i], adamw, clip));
         TP_TRY(progress(engine, &moved));
-        reduced |= schedule->actions[i].kind == TP_ACTION_REDUCE;
     }
-    return reduced ? TP_OK : sum_loss(engine);
+    return trains(schedule) ? TP_OK : sum_loss(engine);
 }
 
 enum tp_status tp_engine_run(struct tp_engine *engine, const struct tp_adamw *adamw, double clip,
@@ -442,19 +565,22 @@ enum tp_status tp_engine_set_schedule(struct tp_engine *engine, const struct tp_
     return TP_OK;
 }
 
-enum tp_status tp_engine_new(struct tp_comm *pipe, const struct tp_stage *stage,
+enum tp_status tp_engine_new(const struct tp_grid *grid, const struct tp_stage *stage,
                              const struct tp_schedule *schedule, double watchdog,
                              struct tp_engine **out)
 {
-    TP_ASSERT(tp_comm_size(pipe) == schedule->n_stages && tp_comm_rank(pipe) == schedule->stage);
+    TP_ASSERT(grid->pipe_size == schedule->n_stages && grid->k == schedule->stage);
     struct tp_engine *engine = calloc(1, sizeof *engine);
     double *sums = calloc((size_t)stage->n_sums, sizeof *sums);
+    struct exchange *exchanges = calloc((size_t)stage->n_buckets + 1, sizeof *exchanges);
     enum tp_status status;
-    if (engine == NULL || sums == NULL) {
+    if (engine == NULL || sums == NULL || exchanges == NULL) {
         status = tp_fail(TP_ERR_MEMORY, "no memory for the engine");
         goto fail;
     }
-    engine->pipe = pipe;
+    engine->grid = grid;
+    engine->pipe = grid->pipe;
+    engine->exchanges = exchanges;
     engine->stage = stage;
     engine->watchdog = watchdog;
     engine->sums = sums;
@@ -463,6 +589,7 @@ enum tp_status tp_engine_new(struct tp_comm *pipe, const struct tp_stage *stage,
     *out = engine;
     return TP_OK;
 fail:
+    free(exchanges);
     free(sums);
     free(engine);
     return status;
@@ -481,6 +608,7 @@ void tp_engine_free(struct tp_engine *engine)
     if (!engine
              ->requested[REQUEST_SUMS]) /* MPI cannot withdraw an all-reduce, and may write there */
         free(engine->sums);
+    free(engine->exchanges);
     free(engine->transfers);
     free(engine->active);
     free(engine);

@@ -21,6 +21,22 @@ static enum tp_status forward_schedule(const struct tp_worker *worker, const str
     return status;
 }
 
+/* What a replica does of a batch. One without sequences of its own does one that another does too,
+ * and does not count it. */
+struct share {
+    int first, count;
+    bool counts;
+};
+
+static struct share share_of(const struct tp_worker *worker, int sequences)
+{
+    const struct tp_share share = tp_worker_share(worker, sequences);
+
+    if (share.count == 0)
+        return (struct share){0, 1, false};
+    return (struct share){(int)share.first, (int)share.count, true};
+}
+
 /* Memory for the tokens of a batch. */
 static enum tp_status new_batch(size_t count, int32_t **tokens)
 {
@@ -32,22 +48,23 @@ enum tp_status tp_evaluation_init(struct tp_evaluation *evaluation, const struct
                                   const struct tp_plan *plan, const struct tp_option_list *paths,
                                   int iters)
 {
-    struct tp_evaluation made = {.batch = plan->batch};
+    struct tp_evaluation made = {.batch = worker->settings->batch};
     enum tp_status status = tp_worker_tokens(worker, paths, &made.tokens);
 
     if (status != TP_OK)
         return status;
     made.samples = tp_tokens_samples(made.tokens);
-    if (iters > 0 && made.samples > (int64_t)iters * plan->batch)
-        made.samples = (int64_t)iters * plan->batch;
+    if (iters > 0 && made.samples > (int64_t)iters * made.batch)
+        made.samples = (int64_t)iters * made.batch;
     if (made.batch > made.samples)
         made.batch = (int)made.samples;
     made.rest = (int)(made.samples % made.batch);
 
-    size_t count = (size_t)made.batch * (size_t)worker->seq_len;
-    status = forward_schedule(worker, plan, made.batch, &made.whole);
+    const int whole = share_of(worker, made.batch).count;
+    size_t count = (size_t)whole * (size_t)worker->seq_len;
+    status = forward_schedule(worker, plan, whole, &made.whole);
     if (status == TP_OK && made.rest > 0)
-        status = forward_schedule(worker, plan, made.rest, &made.last);
+        status = forward_schedule(worker, plan, share_of(worker, made.rest).count, &made.last);
     if (status == TP_OK && tp_worker_is_first(worker))
         status = new_batch(count, &made.inputs);
     if (status == TP_OK && tp_worker_is_last(worker))
@@ -83,14 +100,15 @@ static enum tp_status read_batch(struct tp_evaluation *evaluation, const struct 
     return TP_OK;
 }
 
-/* The mean loss of one batch. */
+/* The mean loss of one batch, of which this is the replica's share. */
 static enum tp_status run_batch(struct tp_evaluation *evaluation, struct tp_worker *worker,
-                                int sequences, double *loss)
+                                const struct share *share, int sequences, double *loss)
 {
     struct tp_cell_step step = {.inputs = evaluation->inputs,
                                 .targets = evaluation->targets,
-                                .sequences = sequences,
-                                .scale = 1.0 / ((double)sequences * worker->seq_len)};
+                                .sequences = share->count,
+                                .scale = share->counts ? 1.0 / ((double)sequences * worker->seq_len)
+                                                       : 0};
     struct tp_step_result result;
 
     TP_TRY(tp_cell_begin_step(worker->cell, &step));
@@ -110,10 +128,11 @@ enum tp_status tp_evaluation_run(struct tp_evaluation *evaluation, struct tp_wor
         int sequences = left < evaluation->batch ? (int)left : evaluation->batch;
         if (sequences < evaluation->batch)
             TP_TRY(tp_engine_set_schedule(worker->engine, evaluation->last));
+        const struct share share = share_of(worker, sequences);
         tp_phase_begin();
-        enum tp_status status = read_batch(evaluation, worker, done, sequences);
+        enum tp_status status = read_batch(evaluation, worker, done + share.first, share.count);
         TP_TRY(tp_phase_end(worker->world, status));
-        TP_TRY(run_batch(evaluation, worker, sequences, &mean));
+        TP_TRY(run_batch(evaluation, worker, &share, sequences, &mean));
         sum += mean * sequences;
         done += sequences;
     }

@@ -154,6 +154,7 @@ enum { MOST_LAYERS = 4, HEAD_ELEMENTS = 8 << 20 };
 static void shape_rig(struct rig *rig, int n_layer, int sequences)
 {
     const struct tp_model *model = &rig->worker->model;
+    const struct tp_grid *grid = &rig->worker->grid;
     struct tp_stage_shape *shape = &rig->shape;
     const int T = rig->worker->seq_len, most = HEAD_ELEMENTS / model->n_embd;
 
@@ -167,7 +168,9 @@ static void shape_rig(struct rig *rig, int n_layer, int sequences)
                                      .input_rows = (size_t)T,
                                      .unit_rows = (size_t)T,
                                      .slots = 1,
-                                     .train = true};
+                                     .train = true,
+                                     .op = grid->op,
+                                     .op_rank = grid->o};
     rig->measure->head_chunk = (int)tp_head_rows(shape);
     shape->model.n_layer = n_layer;
     if (model->vocab_size > most)
@@ -227,7 +230,8 @@ static enum tp_status fill_weights(struct rig *rig)
     enum tp_status status = TP_OK;
     for (int row = 0; row < rig->parameters.count && status == TP_OK; row++) {
         status = tp_cell_write(rig->cell, row, TP_WEIGHT, numbers);
-        rig->measure->parameters += (double)rig->parameters.at[row].count;
+        rig->measure->parameters +=
+            (double)tp_parameter_held(&rig->parameters.at[row], rig->shape.op, rig->shape.op_rank);
     }
     free(numbers);
     return status;
@@ -251,8 +255,30 @@ static enum tp_status take_memory(struct rig *rig)
 
 static enum tp_status begin_step(struct rig *rig)
 {
-    const struct tp_cell_step step = {rig->tokens, rig->tokens, rig->shape.batch, 1e-3, true};
+    const struct tp_cell_step step = {.inputs = rig->tokens,
+                                      .targets = rig->tokens,
+                                      .sequences = rig->shape.batch,
+                                      .scale = 1e-3,
+                                      .train = true};
     return tp_cell_begin_step(rig->cell, &step);
+}
+
+/* Op ranks measure alike, so that their sums meet; nothing else is under way. */
+static enum tp_status reduce_ops(void *self, enum tp_reduction reduction, float *data, size_t count)
+{
+    const struct rig *rig = self;
+    struct tp_request request;
+
+    TP_TRY(tp_comm_iallreduce_floats(rig->worker->grid.ops, reduction == TP_REDUCE_MAX, data, count,
+                                     &request));
+    return tp_comm_wait(&request);
+}
+
+static enum tp_status idle(void *self, double since)
+{
+    (void)self;
+    tp_comm_pause(since);
+    return TP_OK;
 }
 
 static enum tp_status rig_init(struct rig *rig, int sequences)
@@ -264,6 +290,8 @@ static enum tp_status rig_init(struct rig *rig, int sequences)
     TP_TRY(tp_cell_new(worker->device, &rig->shape, &rig->parameters, tp_worker_memory(worker),
                        &rig->cell));
     tp_cell_stage(rig->cell, &rig->stage);
+    tp_cell_set_reduce(rig->cell,
+                       &(struct tp_reduce){.self = rig, .all = reduce_ops, .idle = idle});
     TP_TRY(fill_weights(rig));
     TP_TRY(take_memory(rig));
     TP_TRY(tp_reference_init(&rig->reference, worker->device));
@@ -486,9 +514,25 @@ enum tp_status tp_measure(struct tp_worker *worker, int most_sequences, double b
     return status;
 }
 
-/* ---- Links ---- */
+/* ---- Messages ---- */
 
 enum { TRIPS = 9 };
+
+static const struct tp_measure_messages message_sizes = {.bytes = {4, 1 << 14, 1 << 17, 1 << 20}};
+
+static enum tp_status new_message(struct tp_worker *worker, float **data)
+{
+    tp_phase_begin();
+    *data = calloc(1 << 20, 1);
+    return tp_phase_end(worker->world,
+                        *data ? TP_OK : tp_fail(TP_ERR_MEMORY, "no memory for a message"));
+}
+
+static double median_of(double trips[TRIPS])
+{
+    qsort(trips, TRIPS, sizeof *trips, compare);
+    return trips[TRIPS / 2];
+}
 
 /* Message to the other and back. */
 static enum tp_status round_trip(struct tp_comm *pipe, int peer, bool first, float *data,
@@ -504,31 +548,28 @@ static enum tp_status round_trip(struct tp_comm *pipe, int peer, bool first, flo
 }
 
 static enum tp_status time_link(struct tp_comm *pipe, int peer, bool first, float *data,
-                                struct tp_measure_link *link)
+                                struct tp_measure_messages *link)
 {
-    for (int i = 0; i < TP_LINK_SIZES; i++) {
+    for (int i = 0; i < TP_MESSAGE_SIZES; i++) {
         double trips[TRIPS];
         for (int t = 0; t < TRIPS; t++) {
             const double began = tp_clock_now();
             TP_TRY(round_trip(pipe, peer, first, data, (size_t)link->bytes[i] / sizeof *data));
             trips[t] = tp_clock_now() - began;
         }
-        qsort(trips, TRIPS, sizeof *trips, compare);
-        link->seconds[i] = 0.5 * trips[TRIPS / 2];
+        link->seconds[i] = 0.5 * median_of(trips);
     }
     return TP_OK;
 }
 
-enum tp_status tp_measure_link(struct tp_worker *worker, struct tp_measure_link *link)
+enum tp_status tp_measure_link(struct tp_worker *worker, struct tp_measure_messages *link)
 {
     const int k = worker->grid.k, last = worker->grid.pipe_size - 1;
-    const struct tp_measure_link none = {.bytes = {0}};
-    struct tp_measure_link sizes = {.bytes = {4, 1 << 14, 1 << 17, 1 << 20}}, theirs = sizes;
-    float *data = calloc(1 << 20, 1);
+    const struct tp_measure_messages none = {.bytes = {0}};
+    struct tp_measure_messages sizes = message_sizes, theirs = sizes;
+    float *data;
 
-    tp_phase_begin();
-    enum tp_status status = data ? TP_OK : tp_fail(TP_ERR_MEMORY, "no memory for a message");
-    status = tp_phase_end(worker->world, status);
+    enum tp_status status = new_message(worker, &data);
     /* Links before stages 1, 3, ... at once, then the others. */
     for (int turn = 0; turn < 2 && status == TP_OK; turn++) {
         tp_phase_begin();
@@ -541,5 +582,38 @@ enum tp_status tp_measure_link(struct tp_worker *worker, struct tp_measure_link 
     free(data);
     if (status == TP_OK)
         *link = k < last ? sizes : none;
+    return status;
+}
+
+static enum tp_status time_allreduce(struct tp_comm *replicas, float *data,
+                                     struct tp_measure_messages *sums)
+{
+    for (int i = 0; i < TP_MESSAGE_SIZES; i++) {
+        double trips[TRIPS];
+        for (int t = 0; t < TRIPS; t++) {
+            struct tp_request request;
+            const double began = tp_clock_now();
+            TP_TRY(tp_comm_iallreduce_floats(replicas, false, data,
+                                             (size_t)sums->bytes[i] / sizeof *data, &request));
+            TP_TRY(tp_comm_wait(&request));
+            trips[t] = tp_clock_now() - began;
+        }
+        sums->seconds[i] = median_of(trips);
+    }
+    return TP_OK;
+}
+
+enum tp_status tp_measure_allreduce(struct tp_worker *worker, struct tp_measure_messages *sums)
+{
+    struct tp_measure_messages sizes = message_sizes;
+    float *data;
+
+    TP_TRY(new_message(worker, &data));
+    tp_phase_begin();
+    enum tp_status status =
+        tp_phase_end(worker->world, time_allreduce(worker->grid.replicas, data, &sizes));
+    free(data);
+    if (status == TP_OK)
+        *sums = sizes;
     return status;
 }

@@ -22,8 +22,17 @@ enum tp_status tp_planner_settle(const struct tp_settings *settings, struct tp_s
         TP_TRY(tp_plan_load(settings->plan, &plan));
     if (settled->batch == 0)
         settled->batch = plan != NULL ? plan->batch * plan->data : 1;
-    if (settled->seq_len == 0 && plan != NULL)
-        settled->seq_len = plan->seq_len;
+    if (plan != NULL) {
+        const struct {
+            int *given, planned;
+        } numbers[] = {{&settled->seq_len, plan->seq_len},
+                       {&settled->pipe, plan->pipe},
+                       {&settled->op, plan->op},
+                       {&settled->replicas, plan->data}};
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            if (*numbers[i].given == 0)
+                *numbers[i].given = numbers[i].planned;
+    }
     tp_plan_free(plan);
     return TP_OK;
 }
@@ -39,9 +48,10 @@ static enum tp_status check_numbers(const struct tp_worker *worker, const struct
         const char *key;
     } options[] =
         {
-            {"--global-batch-size", s->batch, plan->batch * plan->data, "batch times data"},
             {"--seq-length", worker->seq_len, plan->seq_len, "seq_len"},
             {"--pipeline-model-parallel-size", worker->grid.pipe_size, plan->pipe, "pipe"},
+            {"--tensor-model-parallel-size", worker->grid.op, plan->op, "op"},
+            {"--data", worker->grid.data, plan->data, "data"},
         },
       sizes[] = {
           {"n_layer", model->n_layer, plan->model.n_layer, NULL},
@@ -56,6 +66,11 @@ static enum tp_status check_numbers(const struct tp_worker *worker, const struct
             return tp_fail(TP_ERR_USAGE, "%s %d: contradicts --plan %s, whose %s is %d",
                            options[i].option, options[i].given, s->plan, options[i].key,
                            options[i].planned);
+    if ((s->batch - 1) / plan->data + 1 != plan->batch)
+        return tp_fail(TP_ERR_USAGE,
+                       "--global-batch-size %d: contradicts --plan %s, whose largest replica has "
+                       "%d sequences (data is %d)",
+                       s->batch, s->plan, plan->batch, plan->data);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].given != sizes[i].planned)
             return tp_fail(TP_ERR_INPUT, "--plan %s: %s is %d, expected the model's %d", s->plan,
@@ -102,31 +117,17 @@ static enum tp_status check_order(const struct tp_settings *s, const struct tp_p
     if (s->schedule != TP_SEARCH_AUTO && s->schedule != (int)plan->schedule)
         return tp_fail(TP_ERR_USAGE, "--schedule %s: contradicts --plan %s, whose schedule is %s",
                        tp_search_choices[s->schedule], s->plan, tp_schedule_name(plan->schedule));
-    return TP_OK;
-}
-
-static bool runs(int schedule)
-{
-    for (int i = 0; tp_schedule_choices[i] != NULL; i++)
-        if (i == schedule)
-            return true;
-    return false;
-}
-
-/* What stages cannot run. */
-static enum tp_status check_runs(const struct tp_settings *s, const struct tp_plan *plan)
-{
-    if (!runs(plan->schedule))
-        return tp_fail(TP_ERR_INPUT,
-                       "--plan %s: schedule is %s, expected gpipe or terapipe, which "
-                       "stages can run",
-                       s->plan, tp_schedule_name(plan->schedule));
-    if (plan->recompute || plan->n_flights > 1 || plan->op > 1 || plan->data > 1)
-        return tp_fail(TP_ERR_INPUT,
-                       "--plan %s: recompute is %s, flights %d, op %d, data %d, expected false and "
-                       "1 of each, which stages can run",
-                       s->plan, plan->recompute ? "true" : "false", plan->n_flights, plan->op,
-                       plan->data);
+    if (plan->schedule == TP_SCHEDULE_FORWARD)
+        return tp_fail(TP_ERR_INPUT, "--plan %s: schedule is forward, expected one that trains",
+                       s->plan);
+    if (s->recompute != TP_RECOMPUTE_NEEDED &&
+        (s->recompute == TP_RECOMPUTE_CELL) != plan->recompute)
+        return tp_fail(TP_ERR_USAGE, "--recompute %s: contradicts --plan %s, whose recompute is %s",
+                       tp_recompute_choices[s->recompute], s->plan,
+                       plan->recompute ? "true" : "false");
+    if (s->accumulate > 0 && s->accumulate != plan->n_flights)
+        return tp_fail(TP_ERR_USAGE, "--accumulate %d: contradicts --plan %s, which has %d flights",
+                       s->accumulate, s->plan, plan->n_flights);
     return TP_OK;
 }
 
@@ -141,8 +142,6 @@ static enum tp_status load(const struct tp_worker *worker, struct tp_plan **out)
         status = check_slices(s, plan);
     if (status == TP_OK)
         status = check_order(s, plan);
-    if (status == TP_OK)
-        status = check_runs(s, plan);
     if (status != TP_OK) {
         tp_plan_free(plan);
         return status;
@@ -154,13 +153,7 @@ static enum tp_status load(const struct tp_worker *worker, struct tp_plan **out)
 
 enum tp_status tp_planner_given(const struct tp_worker *worker, struct tp_plan **plan)
 {
-    const struct tp_settings *s = worker->settings;
-
-    if (s->schedule != TP_SEARCH_AUTO && !runs(s->schedule))
-        return tp_fail(TP_ERR_USAGE,
-                       "--schedule %s: expected auto, gpipe or terapipe, which stages can run",
-                       tp_search_choices[s->schedule]);
-    return s->plan != NULL ? load(worker, plan) : tp_worker_plan(worker, plan);
+    return worker->settings->plan != NULL ? load(worker, plan) : tp_worker_plan(worker, plan);
 }
 
 /* ---- From a profile ---- */
@@ -192,7 +185,7 @@ static enum tp_status find_profile(struct tp_worker *worker, struct tp_profile *
     if (leads)
         status = tp_profile_load(s->profiles.at[0], profile);
     if (leads && status == TP_OK)
-        status = tp_profile_check(*profile, s->profiles.at[0], &worker->model, 1);
+        status = tp_profile_check(*profile, s->profiles.at[0], &worker->model, worker->grid.op);
     return tp_phase_end(worker->world, status);
 }
 
@@ -210,11 +203,11 @@ static enum tp_status make_plan(struct tp_worker *worker, struct tp_planned *pla
     const struct tp_search_task task = {.model = &worker->model,
                                         .cost = &cost,
                                         .seq_len = worker->seq_len,
-                                        .batch = s->batch,
-                                        .data = 1,
+                                        .batch = (s->batch - 1) / worker->grid.data + 1,
+                                        .data = worker->grid.data,
                                         .pipe = worker->grid.pipe_size,
                                         .schedule = s->schedule,
-                                        .runnable = true,
+                                        .recompute = (enum tp_recompute)s->recompute,
                                         .slices = slices.count > 0 ? &slices : NULL,
                                         .group_size = s->group_size,
                                         .grain = s->grain > 0 ? s->grain : 1,
@@ -238,17 +231,21 @@ static enum tp_status make_plan(struct tp_worker *worker, struct tp_planned *pla
 
 /* ---- Telling the others ---- */
 
-/* A plan in numbers: schedule, groups, layers of each stage; of each group sequences, slices and
- * their lengths. */
+/* A plan in numbers: schedule, recompute, flights, groups, groups of each flight, layers of each
+ * stage; of each group sequences, slices and their lengths. */
 static int count_numbers(const struct tp_plan *plan)
 {
-    return 2 + plan->n_stages + 2 * plan->n_groups + tp_units_count(plan);
+    return 4 + plan->n_flights + plan->n_stages + 2 * plan->n_groups + tp_units_count(plan);
 }
 
 static void write_numbers(const struct tp_plan *plan, int *at)
 {
     *at++ = (int)plan->schedule;
+    *at++ = plan->recompute;
+    *at++ = plan->n_flights;
     *at++ = plan->n_groups;
+    for (int f = 0; f < plan->n_flights; f++)
+        *at++ = plan->flights[f];
     for (int k = 0; k < plan->n_stages; k++)
         *at++ = plan->stages[k].n_layer;
     for (int g = 0; g < plan->n_groups; g++) {
@@ -263,19 +260,23 @@ static void write_numbers(const struct tp_plan *plan, int *at)
 static enum tp_status read_numbers(const struct tp_worker *worker, const int *at,
                                    struct tp_plan **out)
 {
-    struct tp_plan facts = {.model = worker->model,
-                            .seq_len = worker->seq_len,
-                            .batch = worker->settings->batch,
-                            .data = 1,
-                            .pipe = worker->grid.pipe_size,
-                            .op = 1,
-                            .n_stages = worker->grid.pipe_size,
-                            .n_flights = 1},
-                   *plan;
+    const struct tp_grid *grid = &worker->grid;
+    const struct tp_plan facts = {.model = worker->model,
+                                  .seq_len = worker->seq_len,
+                                  .batch = (worker->settings->batch - 1) / grid->data + 1,
+                                  .data = grid->data,
+                                  .pipe = grid->pipe_size,
+                                  .op = grid->op,
+                                  .schedule = (enum tp_schedule_kind)at[0],
+                                  .recompute = at[1],
+                                  .n_stages = grid->pipe_size,
+                                  .n_flights = at[2]};
+    struct tp_plan *plan;
 
-    facts.schedule = (enum tp_schedule_kind) * at++;
-    TP_TRY(tp_plan_new(&facts, *at++, &plan));
-    plan->flights[0] = plan->n_groups;
+    TP_TRY(tp_plan_new(&facts, at[3], &plan));
+    at += 4;
+    for (int f = 0; f < plan->n_flights; f++)
+        plan->flights[f] = *at++;
     for (int k = 0, first = 0; k < plan->n_stages; first += plan->stages[k++].n_layer)
         plan->stages[k] = (struct tp_stage_layers){first, *at++};
     for (int g = 0; g < plan->n_groups; g++) {

@@ -31,7 +31,7 @@ struct facts {
     struct kind kind;
     size_t memory;
     double parameters;
-    struct tp_measure_link link;
+    struct tp_measure_messages link, allreduce; /* to the next stage; over the replicas */
 };
 
 /* Everybody's. Rank 0 makes the profile of it. */
@@ -77,7 +77,8 @@ static void findings_fini(struct findings *all)
 }
 
 static enum tp_status gather(const struct tp_worker *worker, const struct tp_measure *measure,
-                             const struct tp_measure_link *link, struct findings *all)
+                             const struct tp_measure_messages *link,
+                             const struct tp_measure_messages *allreduce, struct findings *all)
 {
     const size_t shots = (size_t)measure->n_rounds * (size_t)measure->n_items;
     const int rank = tp_comm_rank(worker->world);
@@ -97,6 +98,7 @@ static enum tp_status gather(const struct tp_worker *worker, const struct tp_mea
     mine->memory = tp_worker_memory(worker);
     mine->parameters = measure->parameters;
     mine->link = *link;
+    mine->allreduce = *allreduce;
     memcpy(all->shots + (size_t)rank * shots, measure->shots, shots * sizeof *all->shots);
     TP_TRY(tp_comm_allgather(worker->world, all->facts, sizeof *all->facts));
     TP_TRY(tp_comm_allgather(worker->world, all->shots, shots * sizeof *all->shots));
@@ -278,20 +280,22 @@ static enum tp_status fit_kinds(const struct findings *all, const struct tp_work
     return status;
 }
 
-static enum tp_status add_link(const struct tp_measure_link *link, struct tp_curve *curve)
+static enum tp_status add_messages(const struct tp_measure_messages *messages, const char *where,
+                                   struct tp_curve *curve)
 {
-    for (int i = 0; i < TP_LINK_SIZES; i++)
-        TP_TRY(tp_curve_add(curve, "link", link->bytes[i], link->seconds[i]));
+    for (int i = 0; i < TP_MESSAGE_SIZES; i++)
+        TP_TRY(tp_curve_add(curve, where, messages->bytes[i], messages->seconds[i]));
     return TP_OK;
 }
 
 /* The first link stands for all that are not there; where there are several each has its own. */
-static enum tp_status add_links(const struct findings *all, struct tp_profile *profile)
+static enum tp_status add_links(const struct findings *all, const struct tp_grid *grid,
+                                struct tp_profile *profile)
 {
-    const int count = all->ranks - 1;
+    const int count = grid->pipe_size - 1;
 
     if (count > 0)
-        TP_TRY(add_link(&all->facts[0].link, &profile->link));
+        TP_TRY(add_messages(&all->facts[0].link, "link", &profile->link));
     if (count < 2)
         return TP_OK;
     profile->links = calloc((size_t)count, sizeof *profile->links);
@@ -299,19 +303,37 @@ static enum tp_status add_links(const struct findings *all, struct tp_profile *p
         return tp_fail(TP_ERR_MEMORY, "no memory for %d links", count);
     profile->n_links = count;
     for (int k = 0; k < count; k++)
-        TP_TRY(add_link(&all->facts[k].link, &profile->links[k]));
+        TP_TRY(add_messages(&all->facts[tp_grid_rank(grid, 0, k, 0)].link, "links",
+                            &profile->links[k]));
     return TP_OK;
 }
 
-static enum tp_status add_ranks(const struct findings *all, struct tp_profile *profile)
+static enum tp_status add_allreduce(const struct findings *all, const struct tp_grid *grid,
+                                    struct tp_profile *profile)
 {
+    if (grid->data == 1)
+        return TP_OK;
+    profile->allreduces = calloc(1, sizeof *profile->allreduces);
+    if (profile->allreduces == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory for the times of sums over replicas");
+    profile->n_allreduces = 1;
+    profile->allreduces[0].ranks = grid->data;
+    return add_messages(&all->facts[0].allreduce, "allreduce", &profile->allreduces[0].by_bytes);
+}
+
+/* The devices of the first replica's ranks; the others should be alike. */
+static enum tp_status add_ranks(const struct findings *all, const struct tp_grid *grid,
+                                struct tp_profile *profile)
+{
+    const int count = grid->pipe_size * grid->op;
+
     if (all->n_kinds == 1)
         return TP_OK;
-    profile->ranks = calloc((size_t)all->ranks, sizeof *profile->ranks);
+    profile->ranks = calloc((size_t)count, sizeof *profile->ranks);
     if (profile->ranks == NULL)
-        return tp_fail(TP_ERR_MEMORY, "no memory for a list of %d ranks", all->ranks);
-    profile->n_ranks = all->ranks;
-    memcpy(profile->ranks, all->kinds, (size_t)all->ranks * sizeof *profile->ranks);
+        return tp_fail(TP_ERR_MEMORY, "no memory for a list of %d ranks", count);
+    profile->n_ranks = count;
+    memcpy(profile->ranks, all->kinds, (size_t)count * sizeof *profile->ranks);
     return TP_OK;
 }
 
@@ -326,13 +348,16 @@ static enum tp_status make_profile(const struct findings *all, const struct tp_w
     made->n_head = model->n_head;
     made->n_inner = model->n_inner;
     made->vocab_size = model->vocab_size;
+    made->op = worker->grid.op;
     made->threads = all->facts[0].kind.threads;
     made->ranks_per_node = worker->grid.node_size;
     enum tp_status status = fit_kinds(all, worker, made, errors);
     if (status == TP_OK)
-        status = add_links(all, made);
+        status = add_links(all, &worker->grid, made);
     if (status == TP_OK)
-        status = add_ranks(all, made);
+        status = add_allreduce(all, &worker->grid, made);
+    if (status == TP_OK)
+        status = add_ranks(all, &worker->grid, made);
     if (status == TP_OK)
         *profile = made;
     else
@@ -359,14 +384,15 @@ static enum tp_status profile_with(struct tp_worker *worker, double began, doubl
                                    struct tp_measure *measure, struct tp_profile **profile,
                                    struct tp_profiler_report *report)
 {
-    const int batch = worker->settings->batch;
-    struct tp_measure_link link;
+    const int batch = (worker->settings->batch - 1) / worker->grid.data + 1;
+    struct tp_measure_messages link, allreduce;
     struct findings all;
 
     TP_TRY(tp_measure_link(worker, &link));
+    TP_TRY(tp_measure_allreduce(worker, &allreduce));
     TP_TRY(tp_measure(worker, batch < MOST_SEQUENCES ? batch : MOST_SEQUENCES, began, seconds,
                       measure));
-    enum tp_status status = gather(worker, measure, &link, &all);
+    enum tp_status status = gather(worker, measure, &link, &allreduce, &all);
     if (status == TP_OK) {
         tp_phase_begin();
         if (tp_comm_rank(worker->world) == 0)
@@ -431,11 +457,13 @@ static enum tp_status make_key(struct tp_worker *worker, unsigned long long *key
 {
     const struct tp_model *model = &worker->model;
     const int ranks = tp_comm_size(worker->world);
-    const int batch = worker->settings->batch;
-    const int shapes[] = {model->n_embd,         model->n_head,
-                          model->n_inner,        model->vocab_size,
-                          worker->seq_len,       batch < MOST_SEQUENCES ? batch : MOST_SEQUENCES,
-                          worker->grid.node_size};
+    const struct tp_grid *grid = &worker->grid;
+    const int batch = (worker->settings->batch - 1) / grid->data + 1;
+    const int shapes[] = {model->n_embd,   model->n_head,
+                          model->n_inner,  model->vocab_size,
+                          worker->seq_len, batch < MOST_SEQUENCES ? batch : MOST_SEQUENCES,
+                          grid->node_size, grid->data,
+                          grid->pipe_size, grid->op};
     struct kind *kinds = calloc((size_t)ranks, sizeof *kinds);
     XXH64_state_t *hash = XXH64_createState();
 
@@ -468,7 +496,7 @@ static struct tp_profile *look_up(const struct tp_worker *worker, const char *pa
         return NULL;
     tp_log_hold();
     if (tp_profile_load(path, &profile) == TP_OK &&
-        tp_profile_check(profile, path, &worker->model, 1) != TP_OK) {
+        tp_profile_check(profile, path, &worker->model, worker->grid.op) != TP_OK) {
         tp_profile_free(profile);
         profile = NULL;
     }

@@ -9,6 +9,7 @@
 #include "data/sampler.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/gradient_check.h"
 #include "train/phase.h"
 #include "train/planner.h"
 #include "train/progress.h"
@@ -21,11 +22,13 @@ struct trainer {
     bool leads; /* rank 0: it writes and prints */
     struct tp_worker worker;
     struct tp_planned planned;
-    struct tp_schedule *schedule;
+    struct tp_share share;        /* of each step's sequences that this replica has */
+    struct tp_schedule *schedule; /* of the plan, for them */
+    struct tp_schedule *whole;    /* with --check: of whole sequences */
 
     struct tp_tokens *tokens;
     struct tp_sampler sampler;
-    int32_t *inputs, *targets; /* [batch, T] of the next step, each NULL where no stage needs it */
+    int32_t *inputs, *targets; /* [share, T] of the next step, each NULL where no stage needs it */
 
     struct tp_evaluation evaluation; /* batch 0: there is none */
     struct tp_run run;               /* rank 0's */
@@ -65,7 +68,7 @@ static void find_state(struct trainer *t)
 /* Memory for the tokens of a step, on the stages that need them. */
 static enum tp_status make_batch(struct trainer *t)
 {
-    size_t count = (size_t)t->planned.plan->batch * (size_t)t->worker.seq_len;
+    size_t count = t->share.count * (size_t)t->worker.seq_len;
 
     if (tp_worker_is_first(&t->worker))
         t->inputs = malloc(count * sizeof *t->inputs);
@@ -74,20 +77,36 @@ static enum tp_status make_batch(struct trainer *t)
     if ((tp_worker_is_first(&t->worker) && !t->inputs) ||
         (tp_worker_is_last(&t->worker) && !t->targets))
         return tp_fail(TP_ERR_MEMORY, "--global-batch-size %d: no memory for its tokens",
-                       t->planned.plan->batch);
+                       t->settings.batch);
     return TP_OK;
+}
+
+/* What --check compares with. */
+static enum tp_status make_whole(struct trainer *t, const struct tp_plan *mine)
+{
+    struct tp_plan *whole;
+
+    TP_TRY(tp_plan_whole(mine, &whole));
+    enum tp_status status = tp_worker_schedule(&t->worker, whole, &t->whole);
+    tp_plan_free(whole);
+    return status;
 }
 
 /* What a plan is run by. */
 static enum tp_status make_schedules(struct trainer *t)
 {
     const struct tp_settings *s = &t->settings;
+    const struct tp_plan *plan = t->planned.plan;
+    struct tp_plan *mine;
 
-    TP_TRY(tp_worker_schedule(&t->worker, t->planned.plan, &t->schedule));
-    if (s->validation.count == 0)
-        return TP_OK;
-    return tp_evaluation_init(&t->evaluation, &t->worker, t->planned.plan, &s->validation,
-                              s->eval_iters);
+    TP_TRY(tp_plan_shrink(plan, (int)t->share.count, plan->schedule, &mine));
+    enum tp_status status = tp_worker_schedule(&t->worker, mine, &t->schedule);
+    if (status == TP_OK && s->check)
+        status = make_whole(t, mine);
+    tp_plan_free(mine);
+    if (status != TP_OK || s->validation.count == 0)
+        return status;
+    return tp_evaluation_init(&t->evaluation, &t->worker, plan, &s->validation, s->eval_iters);
 }
 
 static void drop_schedules(struct trainer *t)
@@ -95,7 +114,8 @@ static void drop_schedules(struct trainer *t)
     tp_evaluation_fini(&t->evaluation);
     t->evaluation = (struct tp_evaluation){.batch = 0};
     tp_schedule_free(t->schedule);
-    t->schedule = NULL;
+    tp_schedule_free(t->whole);
+    t->schedule = t->whole = NULL;
 }
 
 /* All that can be checked without a device; the plan is a first one where nobody said it all. */
@@ -103,6 +123,7 @@ static enum tp_status prepare(struct trainer *t)
 {
     const struct tp_settings *s = &t->settings;
 
+    t->share = tp_worker_share(&t->worker, s->batch);
     TP_TRY(tp_planner_given(&t->worker, &t->planned.plan));
     TP_TRY(tp_worker_tokens(&t->worker, &s->data, &t->tokens));
     find_state(t);
@@ -136,11 +157,14 @@ static enum tp_status plan(struct trainer *t)
 
 static enum tp_status open_worker(struct trainer *t)
 {
-    const struct tp_schedule *schedules[] = {t->schedule, t->evaluation.whole, t->evaluation.last};
+    const struct tp_schedule *all[] = {t->schedule, t->whole, t->evaluation.whole,
+                                       t->evaluation.last};
+    const struct tp_schedule *schedules[sizeof all / sizeof *all];
     struct tp_work work = {.plan = t->planned.plan, .schedules = schedules, .train = true};
 
-    while (work.n_schedules < 3 && schedules[work.n_schedules])
-        work.n_schedules++;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            schedules[work.n_schedules++] = all[i];
     TP_TRY(tp_worker_open(&t->worker, &work));
     tp_phase_begin();
     enum tp_status status = TP_OK;
@@ -158,9 +182,10 @@ static enum tp_status read_batch(struct trainer *t)
 {
     if (!t->inputs && !t->targets)
         return TP_OK;
-    for (int b = 0; b < t->planned.plan->batch; b++) {
-        int64_t sample = tp_sampler_at(&t->sampler, t->state.samples + b);
-        size_t at = (size_t)b * (size_t)t->worker.seq_len;
+    for (size_t b = 0; b < t->share.count; b++) {
+        int64_t sample =
+            tp_sampler_at(&t->sampler, t->state.samples + (int64_t)(t->share.first + b));
+        size_t at = b * (size_t)t->worker.seq_len;
         TP_TRY(tp_tokens_sample(t->tokens, sample, t->inputs ? t->inputs + at : NULL,
                                 t->targets ? t->targets + at : NULL));
     }
@@ -179,16 +204,29 @@ static double learning_rate(const struct trainer *t)
     return tp_learning_rate_at(&rate, t->state.step);
 }
 
-/* Forward, backward and update over the batch that was read. */
+/* The step over the batch that was read. */
+static struct tp_cell_step step_of(const struct trainer *t)
+{
+    const struct tp_settings *s = &t->settings;
+
+    return (struct tp_cell_step){.inputs = t->inputs,
+                                 .targets = t->targets,
+                                 .sequences = (int)t->share.count,
+                                 .scale = 1 / ((double)s->batch * t->worker.seq_len),
+                                 .train = true,
+                                 .exchange = t->worker.grid.data > 1,
+                                 .dropout = s->dropout,
+                                 .seed = s->seed,
+                                 .step = t->state.step,
+                                 .first_sequence = (int)t->share.first};
+}
+
+/* Forward, backward and update over it. */
 static enum tp_status compute(struct trainer *t, struct tp_step_metrics *metrics, bool *finite)
 {
     const struct tp_settings *s = &t->settings;
-    double tokens = (double)t->planned.plan->batch * t->worker.seq_len;
-    struct tp_cell_step step = {.inputs = t->inputs,
-                                .targets = t->targets,
-                                .sequences = t->planned.plan->batch,
-                                .scale = 1 / tokens,
-                                .train = true};
+    double tokens = (double)s->batch * t->worker.seq_len;
+    struct tp_cell_step step = step_of(t);
     struct tp_adamw adamw = {.lr = learning_rate(t),
                              .beta1 = s->beta1,
                              .beta2 = s->beta2,
@@ -253,7 +291,7 @@ static enum tp_status take_step(struct trainer *t)
     if (!finite)
         TP_TRY(skip(t, &metrics));
     t->state.step++;
-    t->state.samples += t->planned.plan->batch;
+    t->state.samples += s->batch;
     TP_TRY(record(t, &metrics));
     if (t->leads)
         tp_progress_step(&t->progress, &metrics,
@@ -313,6 +351,10 @@ static enum tp_status take_steps(struct trainer *t)
     tp_phase_begin();
     enum tp_status status = t->state.step < s->train_iters ? read_batch(t) : TP_OK;
     TP_TRY(tp_phase_end(t->world, status));
+    if (t->whole && t->state.step < s->train_iters) {
+        const struct tp_cell_step step = step_of(t);
+        TP_TRY(tp_gradient_check(&t->worker, t->planned.plan, &step, t->schedule, t->whole));
+    }
     t->marked = tp_clock_now();
     while (t->state.step < s->train_iters && !over) {
         TP_TRY(take_step(t));

@@ -36,28 +36,69 @@ static enum tp_status find_model(struct tp_worker *worker)
     return tp_phase_end(worker->world, status);
 }
 
-/* K stages need K ranks. */
+/* The degrees that options and the number of ranks say. */
+struct degrees {
+    int data, pipe, op;
+};
+
+/* What is not given: no op ranks, and as many stages as the ranks allow, then as many replicas. */
+static struct degrees find_degrees(const struct tp_worker *worker)
+{
+    const struct tp_settings *s = worker->settings;
+    const int ranks = tp_comm_size(worker->world);
+    struct degrees degrees = {s->replicas, s->pipe, s->op > 0 ? s->op : 1};
+
+    if (degrees.pipe == 0)
+        degrees.pipe = ranks / degrees.op / (degrees.data > 0 ? degrees.data : 1);
+    if (degrees.pipe == 0)
+        degrees.pipe = 1;
+    if (degrees.data == 0)
+        degrees.data = ranks / degrees.op / degrees.pipe;
+    if (degrees.data == 0)
+        degrees.data = 1;
+    return degrees;
+}
+
+static enum tp_status check_degrees(const struct tp_worker *worker, const struct degrees *degrees)
+{
+    const struct tp_model *model = &worker->model;
+    const int ranks = tp_comm_size(worker->world), op = degrees->op;
+    const long long needed = (long long)degrees->data * degrees->pipe * op;
+
+    if (degrees->pipe > model->n_layer)
+        return tp_fail(TP_ERR_USAGE,
+                       "--pipeline-model-parallel-size %d: expected at most %d, a stage for each "
+                       "layer",
+                       degrees->pipe, model->n_layer);
+    if (model->n_head % op != 0 || op > model->n_inner || op > model->vocab_size)
+        return tp_fail(TP_ERR_USAGE,
+                       "--tensor-model-parallel-size %d: expected a divisor of the model's %d "
+                       "heads, and at most n_inner, %d, and the vocabulary, %d",
+                       op, model->n_head, model->n_inner, model->vocab_size);
+    if (needed != ranks)
+        return tp_fail(
+            TP_ERR_USAGE,
+            "--data %d x --pipeline-model-parallel-size %d x "
+            "--tensor-model-parallel-size %d: expected as many ranks, not %d (start with "
+            "mpirun -n %lld)",
+            degrees->data, degrees->pipe, op, ranks, needed);
+    if (worker->settings->batch < degrees->data)
+        return tp_fail(TP_ERR_USAGE,
+                       "--global-batch-size %d: expected at least %d, a sequence for each replica "
+                       "(--data %d)",
+                       worker->settings->batch, degrees->data, degrees->data);
+    return TP_OK;
+}
+
 static enum tp_status take_place(struct tp_worker *worker)
 {
-    int ranks = tp_comm_size(worker->world);
-    int stages = worker->settings->pipe ? worker->settings->pipe : ranks;
-    enum tp_status status = TP_OK;
+    const struct degrees degrees = find_degrees(worker);
 
     tp_phase_begin();
-    if (stages > worker->model.n_layer)
-        status = tp_fail(TP_ERR_USAGE,
-                         "--pipeline-model-parallel-size %d: expected at most %d, a stage for each "
-                         "layer",
-                         stages, worker->model.n_layer);
-    else if (stages != ranks)
-        status = tp_fail(TP_ERR_USAGE,
-                         "--pipeline-model-parallel-size %d: expected as many ranks, not %d (start "
-                         "with mpirun -n %d)",
-                         stages, ranks, stages);
-    TP_TRY(tp_phase_end(worker->world, status));
-
+    TP_TRY(tp_phase_end(worker->world, check_degrees(worker, &degrees)));
     tp_phase_begin();
-    status = tp_grid_init(&worker->grid, worker->world, 1, stages, 1);
+    enum tp_status status =
+        tp_grid_init(&worker->grid, worker->world, degrees.data, degrees.pipe, degrees.op);
     return tp_phase_end(worker->world, status);
 }
 
@@ -112,6 +153,11 @@ bool tp_worker_is_last(const struct tp_worker *worker)
 
 /* ---- Plan and schedule ---- */
 
+struct tp_share tp_worker_share(const struct tp_worker *worker, int sequences)
+{
+    return tp_share_of((size_t)sequences, worker->grid.data, worker->grid.d);
+}
+
 enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **plan)
 {
     const struct tp_settings *settings = worker->settings;
@@ -122,11 +168,17 @@ enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **p
     const enum tp_schedule_kind schedule = settings->schedule == TP_SEARCH_AUTO
                                                ? TP_SCHEDULE_TERAPIPE
                                                : (enum tp_schedule_kind)settings->schedule;
+    const int batch = (int)tp_share_of((size_t)settings->batch, worker->grid.data, 0).count;
     enum tp_status status =
-        tp_plan_default(&worker->model, worker->seq_len, settings->batch, worker->grid.pipe_size,
-                        schedule, settings->group_size, settings->slices ? &slices : NULL, plan);
+        tp_plan_default(&worker->model, worker->seq_len, batch, worker->grid.pipe_size, schedule,
+                        settings->group_size, settings->slices ? &slices : NULL, plan);
     tp_slices_fini(&slices);
-    return status;
+    if (status != TP_OK)
+        return status;
+    (*plan)->data = worker->grid.data;
+    (*plan)->op = worker->grid.op;
+    (*plan)->recompute = settings->recompute == TP_RECOMPUTE_CELL;
+    return TP_OK;
 }
 
 enum tp_status tp_worker_schedule(const struct tp_worker *worker, const struct tp_plan *plan,
@@ -213,10 +265,17 @@ static enum tp_status choose_gemm(const struct tp_worker *worker, const char *de
 static void shape_of(const struct tp_worker *worker, const struct tp_work *work,
                      struct tp_stage_shape *shape)
 {
+    const struct tp_grid *grid = &worker->grid;
+
     *shape = (struct tp_stage_shape){.model = worker->model,
                                      .layers = *tp_worker_layers(worker, work->plan),
                                      .seq_len = worker->seq_len,
-                                     .train = work->train};
+                                     .train = work->train,
+                                     .recompute = work->train && work->plan->recompute,
+                                     .op = grid->op,
+                                     .op_rank = grid->o,
+                                     .shards = worker->settings->zero ? grid->data : 1,
+                                     .shard = worker->settings->zero ? grid->d : 0};
     for (int i = 0; i < work->n_schedules; i++)
         tp_schedule_widen(work->schedules[i], shape);
 }
@@ -310,27 +369,28 @@ static enum tp_status make_cell(struct tp_worker *worker, const struct tp_stage_
 struct filling {
     enum tp_kind kind;
     struct tp_weights *weights;
-    float *buffer; /* as large as the largest tensor */
+    float *whole, *part; /* as large as the largest tensor */
 };
 
 static enum tp_status fill_parameter(struct tp_worker *worker, const struct filling *filling,
                                      int row)
 {
-    size_t count = worker->parameters.at[row].count;
+    const struct tp_parameter *parameter = &worker->parameters.at[row];
 
     if (filling->weights)
-        TP_TRY(tp_weights_read(filling->weights, row, filling->buffer));
+        TP_TRY(tp_weights_read(filling->weights, row, filling->whole));
     else
-        tp_parameter_initial(&worker->parameters, row, worker->settings->seed, 0, count,
-                             filling->buffer);
-    return tp_cell_write(worker->cell, row, filling->kind, filling->buffer);
+        tp_parameter_initial(&worker->parameters, row, worker->settings->seed, 0, parameter->count,
+                             filling->whole);
+    tp_parameter_take(parameter, worker->grid.op, worker->grid.o, filling->whole, filling->part);
+    return tp_cell_write(worker->cell, row, filling->kind, filling->part);
 }
 
 /* Fills the tensors of this stage from a file of the source, or with initial values. */
 static enum tp_status fill(struct tp_worker *worker, const struct tp_stage_layers *layers,
-                           enum tp_kind kind, const char *file, float *buffer)
+                           enum tp_kind kind, const char *file, float *whole, float *part)
 {
-    struct filling filling = {.kind = kind, .buffer = buffer};
+    struct filling filling = {.kind = kind, .whole = whole, .part = part};
     enum tp_status status = TP_OK;
     char *path = NULL;
 
@@ -346,24 +406,38 @@ static enum tp_status fill(struct tp_worker *worker, const struct tp_stage_layer
     return status;
 }
 
-static enum tp_status fill_all(struct tp_worker *worker, const struct tp_work *work)
+enum tp_status tp_worker_buffers(const struct tp_worker *worker, float **whole, float **part)
 {
-    const struct tp_stage_layers *layers = tp_worker_layers(worker, work->plan);
     size_t largest = 0;
 
     for (int row = 0; row < worker->parameters.count; row++)
         if (largest < worker->parameters.at[row].count)
             largest = worker->parameters.at[row].count;
-    float *buffer = malloc(largest * sizeof *buffer);
-    if (!buffer)
-        return tp_fail(TP_ERR_MEMORY, "no memory for a tensor of %zu numbers", largest);
-    enum tp_status status = fill(worker, layers, TP_WEIGHT, TP_FILE_WEIGHTS, buffer);
-    if (status == TP_OK && work->train && worker->source.resume) {
-        status = fill(worker, layers, TP_MOMENT_1, TP_FILE_MOMENT_1, buffer);
-        if (status == TP_OK)
-            status = fill(worker, layers, TP_MOMENT_2, TP_FILE_MOMENT_2, buffer);
+    float *a = malloc(largest * sizeof *a), *b = malloc(largest * sizeof *b);
+    if (a && b) {
+        *whole = a;
+        *part = b;
+        return TP_OK;
     }
-    free(buffer);
+    free(a);
+    free(b);
+    return tp_fail(TP_ERR_MEMORY, "no memory for a tensor of %zu numbers", largest);
+}
+
+static enum tp_status fill_all(struct tp_worker *worker, const struct tp_work *work)
+{
+    const struct tp_stage_layers *layers = tp_worker_layers(worker, work->plan);
+    float *whole, *part;
+
+    TP_TRY(tp_worker_buffers(worker, &whole, &part));
+    enum tp_status status = fill(worker, layers, TP_WEIGHT, TP_FILE_WEIGHTS, whole, part);
+    if (status == TP_OK && work->train && worker->source.resume) {
+        status = fill(worker, layers, TP_MOMENT_1, TP_FILE_MOMENT_1, whole, part);
+        if (status == TP_OK)
+            status = fill(worker, layers, TP_MOMENT_2, TP_FILE_MOMENT_2, whole, part);
+    }
+    free(whole);
+    free(part);
     return status;
 }
 
@@ -381,7 +455,12 @@ enum tp_status tp_worker_open(struct tp_worker *worker, const struct tp_work *wo
     tp_phase_begin();
     enum tp_status status = fill_all(worker, work);
     if (status == TP_OK)
-        status = tp_engine_new(worker->grid.pipe, &worker->stage, work->schedules[0],
+        status = tp_engine_new(&worker->grid, &worker->stage, work->schedules[0],
                                worker->settings->watchdog, &worker->engine);
+    if (status == TP_OK) {
+        struct tp_reduce reduce;
+        tp_engine_reduce(worker->engine, &reduce);
+        tp_cell_set_reduce(worker->cell, &reduce);
+    }
     return tp_phase_end(worker->world, status);
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dropout from counters: Philox4x32-10 (Salmon et al., SC 2011), the host's tp_dropout_bits(). A block of
+// four numbers belongs to {index / 4, token, sequence, use}; element index has number index % 4 of it.
+
+#define DROPOUT_USE 4 // TP_RNG_DROPOUT
+
+// Ten rounds over the lanes of a vector type.
+#define PHILOX(name, type)                                                                                   \
+    void name(type *c0, type *c1, type *c2, type *c3, ulong key)                                             \
+    {                                                                                                        \
+        uint k0 = (uint)key, k1 = (uint)(key >> 32);                                                         \
+        for (int round = 0; round < 10; round++) {                                                           \
+            const type high0 = mul_hi(*c0, (type)(0xd2511f53u)), low0 = *c0 * 0xd2511f53u;                   \
+            const type high1 = mul_hi(*c2, (type)(0xcd9e8d57u)), low1 = *c2 * 0xcd9e8d57u;                   \
+            *c0 = high1 ^ *c1 ^ k0;                                                                          \
+            *c1 = low1;                                                                                      \
+            *c2 = high0 ^ *c3 ^ k1;                                                                          \
+            *c3 = low0;                                                                                      \
+            k0 += 0x9e3779b9u;                                                                               \
+            k1 += 0xbb67ae85u;                                                                               \
+        }                                                                                                    \
+    }
+PHILOX(philox4, uint4)
+PHILOX(philox16, uint16)
+
+// What channels [c, c + 16) of a token are multiplied with: 0 or scale.
+float16 kept_channels(int c, int token, int sequence, ulong key, uint threshold, float scale)
+{
+    uint4 w0 = (uint)c / 4 + (uint4)(0, 1, 2, 3), w1 = (uint)token, w2 = (uint)sequence, w3 = DROPOUT_USE;
+    philox4(&w0, &w1, &w2, &w3, key);
+    const uint16 bits = (uint16)(w0.x, w1.x, w2.x, w3.x, w0.y, w1.y, w2.y, w3.y, w0.z, w1.z, w2.z, w3.z, w0.w,
+                                 w1.w, w2.w, w3.w);
+    return select((float16)(scale), (float16)(0.0f), bits < threshold);
+}
+
+// The same for four attention weights, index .. index + 3, of each lane's token.
+void kept_weights(float16 kept[4], uint index, int16 token, int sequence, ulong key, uint threshold,
+                  float scale)
+{
+    uint16 w0 = index / 4, w1 = as_uint16(token), w2 = (uint)sequence, w3 = DROPOUT_USE;
+    philox16(&w0, &w1, &w2, &w3, key);
+    kept[0] = select((float16)(scale), (float16)(0.0f), w0 < threshold);
+    kept[1] = select((float16)(scale), (float16)(0.0f), w1 < threshold);
+    kept[2] = select((float16)(scale), (float16)(0.0f), w2 < threshold);
+    kept[3] = select((float16)(scale), (float16)(0.0f), w3 < threshold);
+}
+
+// y = x with channels dropped.
+kernel void dropout(global float *y, ulong y0, const global float *x, ulong x0, int sequences, int S, int P,
+                    int C, ulong key, uint threshold, float scale, int first_sequence)
+{
+    const size_t row = get_global_id(0);
+    if (row >= (size_t)sequences * S)
+        return;
+    const int token = P + row % S, sequence = first_sequence + row / S;
+    y += y0 + row * C;
+    x += x0 + row * C;
+    for (int c = 0; c < C; c += LANES)
+        store(load(x + c, C - c) * kept_channels(c, token, sequence, key, threshold, scale), y + c, C - c);
+}
