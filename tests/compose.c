@@ -219,7 +219,7 @@ struct run {
     float *whole, *part;
 };
 
-/* The replica's plan: flights of as many groups as can be, the first ones one more. */
+/* The replica's plan, in as many flights as it has groups for. */
 static bool make_plan(struct run *run)
 {
     const struct row *row = run->row;
@@ -230,24 +230,14 @@ static bool make_plan(struct run *run)
         !EXPECT(tp_plan_default(&model, T, (int)run->share.count, row->K, row->schedule,
                                 row->group_size, &slices, &one) == TP_OK))
         return false;
-    struct tp_plan facts = *one;
-    facts.data = row->D;
-    facts.op = row->O;
-    facts.recompute = row->recompute;
-    facts.n_flights = row->flights < one->n_groups ? row->flights : one->n_groups;
-    if (!EXPECT(tp_plan_new(&facts, one->n_groups, &run->plan) == TP_OK))
-        return false;
-    memcpy(run->plan->stages, one->stages, (size_t)row->K * sizeof *one->stages);
-    for (int f = 0; f < facts.n_flights; f++)
-        run->plan->flights[f] = (int)tp_share_of((size_t)one->n_groups, facts.n_flights, f).count;
-    for (int g = 0; g < one->n_groups; g++) {
-        run->plan->groups[g].sequences = one->groups[g].sequences;
-        if (!EXPECT(tp_slices_copy(&slices, &run->plan->groups[g].slices) == TP_OK))
-            return false;
-    }
+    one->data = row->D;
+    one->op = row->O;
+    one->recompute = row->recompute;
+    const int flights = row->flights < one->n_groups ? row->flights : one->n_groups;
+    const bool good = EXPECT(tp_plan_in_flights(one, flights, &run->plan) == TP_OK);
     tp_slices_fini(&slices);
     tp_plan_free(one);
-    return true;
+    return good;
 }
 
 static bool make_schedule(struct run *run)
@@ -405,10 +395,17 @@ static bool copies_agree(struct run *run, const float *whole)
     return good;
 }
 
+/* Ranks that go on alone would wait for ever. */
+static bool all_good(struct tp_comm *ranks, bool good)
+{
+    int64_t failed = !good;
+    return EXPECT(tp_comm_allreduce_max(ranks, &failed, 1) == TP_OK) && failed == 0;
+}
+
 static bool run_row(const struct row *row, struct tp_comm *ranks, struct outcome *outcome)
 {
     struct run run;
-    bool good = run_init(&run, row, ranks);
+    bool good = all_good(ranks, run_init(&run, row, ranks));
 
     for (int step = 0; step < STEPS && good; step++) {
         struct tp_step_result result;
@@ -500,8 +497,6 @@ static bool check_row(int i)
             good &= same_bits(&outcomes[i], &outcomes[before]);
             break;
         }
-    if (!good)
-        describe(row);
     return good;
 }
 
@@ -510,6 +505,8 @@ START_TEST(everything_composes)
     const int rank = tp_comm_rank(mpi_world), n_ranks = rows[_i].K * rows[_i].O * rows[_i].D;
     struct tp_comm *ranks;
 
+    if (rank == 0)
+        describe(&rows[_i]);
     outcome_init(&outcomes[_i]);
     mpi_assert(EXPECT(tp_comm_split(mpi_world, rank < n_ranks ? 0 : -1, rank, &ranks) == TP_OK));
     bool good = ranks == NULL || run_row(&rows[_i], ranks, &outcomes[_i]);
@@ -528,7 +525,7 @@ static bool train_long(struct tp_comm *ranks, int steps)
 {
     struct outcome outcome;
     struct run run;
-    bool good = run_init(&run, &both_ends, ranks);
+    bool good = all_good(ranks, run_init(&run, &both_ends, ranks));
 
     outcome_init(&outcome);
     for (int step = 0; step < steps && good; step++) {

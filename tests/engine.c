@@ -24,6 +24,7 @@ static const struct tp_adamw adamw = {.lr = 1e-3, .step = 1};
 struct grid {
     int batch, group_size;
     enum tp_schedule_kind kind;
+    int flights; /* 0: one */
     struct tp_slices slices;
     int width;
     bool synchronous;
@@ -47,27 +48,48 @@ static int sum_of(const struct tp_slices *slices)
     return sum;
 }
 
-/* The lists of a stage to train and to evaluate one sequence less, and its memory. */
-static bool prepare(const struct grid *grid, int n_stages, int stage, struct tp_schedule **train,
-                    struct tp_schedule **evaluate, struct host_stage **host)
+/* The same plan in so many flights, or as many as it has groups. */
+static struct tp_plan *in_flights(struct tp_plan *plan, int flights)
+{
+    const int n = flights < 1 ? 1 : flights < plan->n_groups ? flights : plan->n_groups;
+    struct tp_plan *dealt = NULL;
+    EXPECT(tp_plan_in_flights(plan, n, &dealt) == TP_OK);
+    tp_plan_free(plan);
+    return dealt;
+}
+
+/* The lists of a stage to train and to evaluate one sequence less, and its memory. The plain loop
+ * keeps everything until its backwards begin, as these schedules do. */
+static bool prepare(const struct grid *grid, bool alone, int n_stages, int stage,
+                    struct tp_schedule **train, struct tp_schedule **evaluate,
+                    struct host_stage **host)
 {
     struct tp_plan *plan, *shrunk;
     const int fewer = grid->batch > 1 ? grid->batch - 1 : 1;
-    if (tp_plan_default(&model, sum_of(&grid->slices), grid->batch, n_stages, grid->kind,
+    const enum tp_schedule_kind kind = !alone                             ? grid->kind
+                                       : tp_schedule_is_whole(grid->kind) ? TP_SCHEDULE_GPIPE
+                                                                          : TP_SCHEDULE_TERAPIPE;
+    if (tp_plan_default(&model, sum_of(&grid->slices), grid->batch, n_stages, kind,
                         grid->group_size, &grid->slices, &plan) != TP_OK ||
+        (plan = in_flights(plan, alone ? 1 : grid->flights)) == NULL ||
         tp_plan_shrink(plan, fewer, TP_SCHEDULE_FORWARD, &shrunk) != TP_OK ||
         tp_schedule_new(plan, stage, train) != TP_OK ||
         tp_schedule_new(shrunk, stage, evaluate) != TP_OK)
         return false;
     const struct tp_stage_layers *layers = &plan->stages[stage];
+    struct tp_stage_shape memory = {.batch = 0};
+    tp_schedule_widen(*train, &memory);
+    tp_schedule_widen(*evaluate, &memory);
     const struct host_shape shape = {
         .n_layer = LAYERS,
         .first_layer = layers->first_layer,
         .last_layer = layers->first_layer + layers->n_layer - 1,
         .width = grid->width,
-        .rows = (*train)->rows > (*evaluate)->rows ? (*train)->rows : (*evaluate)->rows,
-        .unit_rows = (*train)->unit_rows,
-        .slots = (*train)->slots,
+        .rows = memory.rows,
+        .input_rows = memory.input_rows,
+        .unit_rows = memory.unit_rows,
+        .caches = memory.caches,
+        .slots = memory.slots,
         .units = (*train)->n_units,
     };
     *host = host_stage_new(&shape, (uint32_t)(stage + 100 * grid->batch));
@@ -81,9 +103,10 @@ static bool bench_init(struct bench *bench, struct tp_comm *pipe, const struct g
 {
     bench->pipe = pipe;
     tp_comm_set_synchronous(pipe, grid->synchronous);
-    if (!EXPECT(prepare(grid, tp_comm_size(pipe), tp_comm_rank(pipe), &bench->train,
+    if (!EXPECT(prepare(grid, false, tp_comm_size(pipe), tp_comm_rank(pipe), &bench->train,
                         &bench->evaluate, &bench->host)) ||
-        !EXPECT(prepare(grid, 1, 0, &bench->train_alone, &bench->evaluate_alone, &bench->alone)))
+        !EXPECT(
+            prepare(grid, true, 1, 0, &bench->train_alone, &bench->evaluate_alone, &bench->alone)))
         return false;
     bench->seam = host_stage_seam(bench->host);
     return EXPECT(tp_grid_init(&bench->ranks, pipe, 1, tp_comm_size(pipe), 1) == TP_OK) &&
@@ -131,9 +154,11 @@ static bool run_grid(struct tp_comm *pipe, const struct grid *grid)
                 EXPECT(tp_engine_set_schedule(bench.engine, bench.train) == TP_OK) &&
                 run_step(&bench, 4, true, 1e9);
     if (!good)
-        fprintf(stderr, "stage %d of %d, batch %d, groups of %d, %d slices, synchronous %d\n",
-                tp_comm_rank(pipe), tp_comm_size(pipe), grid->batch, grid->group_size,
-                grid->slices.count, grid->synchronous);
+        fprintf(stderr,
+                "stage %d of %d, %s, batch %d, groups of %d, %d flights, %d slices, synchronous "
+                "%d\n",
+                tp_comm_rank(pipe), tp_comm_size(pipe), tp_schedule_name(grid->kind), grid->batch,
+                grid->group_size, grid->flights, grid->slices.count, grid->synchronous);
     bench_fini(&bench);
     return good;
 }
@@ -162,12 +187,17 @@ START_TEST(stages_do_not_show)
     for (int synchronous = 0; synchronous < 2; synchronous++)
         for (int batch = 1; batch <= 3; batch++)
             for (int group_size = 1; group_size <= batch; group_size++)
-                for (int i = 0; i < 5 && good; i++) {
+                for (int i = 0; i < 20 && good; i++) {
+                    const int count = counts[i % 5], flights = 1 + i / 10 * (batch - 1);
+                    const bool early = i / 5 % 2 != 0;
                     const struct grid grid = {
                         .batch = batch,
                         .group_size = group_size,
-                        .kind = i == 0 ? TP_SCHEDULE_GPIPE : TP_SCHEDULE_TERAPIPE,
-                        .slices = {.count = counts[i], .lengths = lengths},
+                        .kind = count == 1 ? (early ? TP_SCHEDULE_1F1B : TP_SCHEDULE_GPIPE)
+                                : early    ? TP_SCHEDULE_SEQ1F1B
+                                           : TP_SCHEDULE_TERAPIPE,
+                        .flights = flights,
+                        .slices = {.count = count, .lengths = lengths},
                         .width = 8,
                         .synchronous = synchronous != 0,
                     };
@@ -289,7 +319,7 @@ START_TEST(stuck_forward_is_named)
 }
 END_TEST
 
-/* The first of eight slices hangs on the second stage, so the fifth is never taken there. */
+/* The first of twelve slices hangs on the second stage, so the fifth is never taken there. */
 START_TEST(stuck_send_is_named)
 {
     static const char *const says[] = {
@@ -302,7 +332,7 @@ START_TEST(stuck_send_is_named)
         .batch = 1,
         .group_size = 1,
         .kind = TP_SCHEDULE_TERAPIPE,
-        .slices = {.count = 8, .lengths = (int[]){1, 1, 1, 1, 1, 1, 1, 1}},
+        .slices = {.count = 12, .lengths = (int[]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
         .width = 8,
         .synchronous = true,
     };

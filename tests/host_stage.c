@@ -29,7 +29,8 @@ struct host_stage {
     bool train, nan;
     int hang_direction, hang_unit; /* -1: none */
 
-    float *inputs[MAX_LAYERS]; /* [rows, width] of each layer here: the activations */
+    float *inputs[MAX_LAYERS]; /* [rows, width] of each layer here: the activations; of the first
+                                  one [input_rows, width] */
     float *output;             /* last stage: [rows, width], else [slots, unit_rows, width] */
     float *gradient;           /* [slots, unit_rows, width] */
     enum progress *progress[2];
@@ -37,7 +38,8 @@ struct host_stage {
     int n_begun, n_computed;
 
     uint32_t weight[MAX_LAYERS], tied_weight;
-    uint32_t before[MAX_LAYERS], behind[MAX_LAYERS]; /* keys and values, and their gradients */
+    uint32_t *before[MAX_LAYERS]; /* [caches] keys and values */
+    uint32_t behind[MAX_LAYERS];  /* and their gradients, of the present group */
     double layer_gradient[MAX_LAYERS];
     float tied_mine[HOST_TIED]; /* first stage: embedding's part; last: head's */
     float tied_theirs[HOST_TIED];
@@ -98,6 +100,12 @@ static float *rows_of(const struct host_stage *host, float *data, const struct t
     return data + unit->row * (size_t)host->shape.width;
 }
 
+static float *input_of(const struct host_stage *host, int layer, const struct tp_unit *unit)
+{
+    const size_t row = layer == 0 ? unit->input_row : unit->row;
+    return host->inputs[layer] + row * (size_t)host->shape.width;
+}
+
 static float *slot_of(const struct host_stage *host, float *data, enum tp_direction direction,
                       const struct tp_unit *unit)
 {
@@ -108,7 +116,7 @@ static float *slot_of(const struct host_stage *host, float *data, enum tp_direct
 static float *in_of(const struct host_stage *host, enum tp_direction direction,
                     const struct tp_unit *unit)
 {
-    return direction == TP_FORWARD ? rows_of(host, host->inputs[0], unit)
+    return direction == TP_FORWARD ? input_of(host, 0, unit)
                                    : slot_of(host, host->gradient, direction, unit);
 }
 
@@ -140,14 +148,13 @@ static void forward(struct host_stage *host, const struct tp_unit *unit)
     const int n_here = host->shape.last_layer - host->shape.first_layer + 1;
     if (host->first)
         for (size_t i = 0; i < count; i++)
-            rows_of(host, host->inputs[0], unit)[i] =
-                number(mix(mix(id, (uint32_t)i), host->tied_weight));
+            input_of(host, 0, unit)[i] = number(mix(mix(id, (uint32_t)i), host->tied_weight));
     for (int l = 0; l < n_here; l++) {
-        const float *x = rows_of(host, host->inputs[l], unit);
-        float *y = l + 1 < n_here ? rows_of(host, host->inputs[l + 1], unit)
-                                  : out_of(host, TP_FORWARD, unit);
-        host->before[l] = mix(unit->number == 0 ? 0 : host->before[l], id);
-        const uint32_t key = mix(host->before[l], host->weight[l]);
+        const float *x = input_of(host, l, unit);
+        float *y = l + 1 < n_here ? input_of(host, l + 1, unit) : out_of(host, TP_FORWARD, unit);
+        uint32_t *before = &host->before[l][unit->cache];
+        *before = mix(unit->number == 0 ? 0 : *before, id);
+        const uint32_t key = mix(*before, host->weight[l]);
         for (size_t i = 0; i < count; i++)
             y[i] = number(mix(mix((uint32_t)x[i], key), (uint32_t)i));
     }
@@ -162,7 +169,7 @@ static void forward(struct host_stage *host, const struct tp_unit *unit)
     }
     if (!host->train)
         for (int l = 0; l < n_here; l++)
-            spoil(rows_of(host, host->inputs[l], unit), count);
+            spoil(input_of(host, l, unit), count);
 }
 
 static void backward(struct host_stage *host, const struct tp_unit *unit)
@@ -174,9 +181,10 @@ static void backward(struct host_stage *host, const struct tp_unit *unit)
         for (size_t i = 0; i < count; i++)
             g[i] = number(mix((uint32_t)rows_of(host, host->output, unit)[i], 77));
     for (int l = host->shape.last_layer - host->shape.first_layer; l >= 0; l--) {
-        float *x = rows_of(host, host->inputs[l], unit);
+        float *x = input_of(host, l, unit);
         host->behind[l] = mix(unit->number == unit->last ? 0 : host->behind[l], id);
-        const uint32_t key = mix(host->behind[l], host->weight[l]);
+        const uint32_t key =
+            mix(mix(host->behind[l], host->before[l][unit->cache]), host->weight[l]);
         double sum = 0;
         for (size_t i = 0; i < count; i++) {
             sum += (double)g[i] * x[i] * 1e-15;
@@ -208,8 +216,8 @@ static bool in_use(const struct host_stage *host, enum tp_direction direction,
 {
     for (int i = host->n_computed; i < host->n_begun; i++) {
         const struct tp_unit *other = host->queue[i].unit;
-        if (direction == TP_FORWARD && unit->row < other->row + tp_unit_rows(other) &&
-            other->row < unit->row + tp_unit_rows(unit))
+        if (direction == TP_FORWARD && unit->input_row < other->input_row + tp_unit_rows(other) &&
+            other->input_row < unit->input_row + tp_unit_rows(unit))
             return true;
         if (direction == TP_BACKWARD && host->queue[i].direction == TP_BACKWARD &&
             other->slot[TP_BACKWARD] == unit->slot[TP_BACKWARD])
@@ -397,7 +405,9 @@ struct host_stage *host_stage_new(const struct host_shape *shape, uint32_t seed)
     for (int direction = 0; direction < 2; direction++)
         host->progress[direction] = take(units, sizeof *host->progress[direction]);
     for (int l = 0; l <= shape->last_layer - shape->first_layer; l++) {
-        host->inputs[l] = take(shape->rows * width, sizeof *host->inputs[l]);
+        host->inputs[l] =
+            take((l == 0 ? shape->input_rows : shape->rows) * width, sizeof *host->inputs[l]);
+        host->before[l] = take((size_t)shape->caches, sizeof *host->before[l]);
         host->weight[l] = mix(1000, (uint32_t)(shape->first_layer + l));
     }
     host->tied_weight = 4711;
@@ -406,8 +416,10 @@ struct host_stage *host_stage_new(const struct host_shape *shape, uint32_t seed)
 
 void host_stage_free(struct host_stage *host)
 {
-    for (int l = 0; l < MAX_LAYERS; l++)
+    for (int l = 0; l < MAX_LAYERS; l++) {
         free(host->inputs[l]);
+        free(host->before[l]);
+    }
     free(host->output);
     free(host->gradient);
     free(host->queue);

@@ -20,11 +20,11 @@
 enum { HOST_TIED = 61 };
 
 struct host_shape {
-    int n_layer;                 /* of the model */
-    int first_layer, last_layer; /* of this stage, inclusive */
-    int width;                   /* floats of a row */
-    size_t rows, unit_rows;      /* as struct tp_schedule has them, at least */
-    int slots, units;
+    int n_layer;                        /* of the model */
+    int first_layer, last_layer;        /* of this stage, inclusive */
+    int width;                          /* floats of a row */
+    size_t rows, input_rows, unit_rows; /* as struct tp_schedule has them, at least */
+    int caches, slots, units;
 };
 
 struct host_stage;

@@ -24,11 +24,12 @@ static const struct tp_model model = {.n_layer = MAX_STAGES,
 
 /* The lists of all stages. */
 struct lists {
+    struct tp_plan *plan;
     int n_stages;
     struct tp_schedule *of[MAX_STAGES];
 };
 
-static void lists_init(struct lists *lists, int n_stages, int batch, int group_size,
+static void lists_init(struct lists *lists, int n_stages, int batch, int group_size, int flights,
                        enum tp_schedule_kind kind, const struct tp_slices *slices)
 {
     struct tp_plan *plan;
@@ -37,16 +38,20 @@ static void lists_init(struct lists *lists, int n_stages, int batch, int group_s
         seq_len += slices->lengths[i];
     ck_assert_int_eq(
         tp_plan_default(&model, seq_len, batch, n_stages, kind, group_size, slices, &plan), TP_OK);
+    if (flights > plan->n_groups)
+        flights = plan->n_groups;
+    ck_assert_int_eq(tp_plan_in_flights(plan, flights, &lists->plan), TP_OK);
+    tp_plan_free(plan);
     lists->n_stages = n_stages;
     for (int k = 0; k < n_stages; k++)
-        ck_assert_int_eq(tp_schedule_new(plan, k, &lists->of[k]), TP_OK);
-    tp_plan_free(plan);
+        ck_assert_int_eq(tp_schedule_new(lists->plan, k, &lists->of[k]), TP_OK);
 }
 
 static void lists_fini(struct lists *lists)
 {
     for (int k = 0; k < lists->n_stages; k++)
         tp_schedule_free(lists->of[k]);
+    tp_plan_free(lists->plan);
 }
 
 static enum tp_status lists_check(const struct lists *lists)
@@ -57,21 +62,24 @@ static enum tp_status lists_check(const struct lists *lists)
 /* Runs a test on every small grid. */
 static void for_each_grid(void (*test)(const struct lists *lists, int batch), int max_slices)
 {
-    static const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_GPIPE, TP_SCHEDULE_TERAPIPE,
+    static const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_GPIPE, TP_SCHEDULE_1F1B,
+                                                  TP_SCHEDULE_TERAPIPE, TP_SCHEDULE_SEQ1F1B,
                                                   TP_SCHEDULE_FORWARD};
     static int equal[] = {3, 3, 3, 3, 3, 3, 3, 3}, unequal[] = {5, 1, 9, 2, 2, 7, 1, 4};
     for (int n_stages = 1; n_stages <= MAX_STAGES; n_stages++)
         for (int batch = 1; batch <= 3; batch++)
             for (int group_size = 1; group_size <= batch; group_size++)
-                for (size_t kind = 0; kind < 3; kind++)
-                    for (int count = 1; count <= (kind == 0 ? 1 : max_slices); count++)
-                        for (int how = 0; how < 2; how++) {
-                            struct tp_slices slices = {count, how == 0 ? equal : unequal};
-                            struct lists lists;
-                            lists_init(&lists, n_stages, batch, group_size, kinds[kind], &slices);
-                            test(&lists, batch);
-                            lists_fini(&lists);
-                        }
+                for (int flights = 1; flights <= (batch - 1) / group_size + 1; flights++)
+                    for (size_t kind = 0; kind < (flights == 1 ? 5 : 4); kind++)
+                        for (int count = 1; count <= (kind < 2 ? 1 : max_slices); count++)
+                            for (int how = 0; how < 2; how++) {
+                                struct tp_slices slices = {count, how == 0 ? equal : unequal};
+                                struct lists lists;
+                                lists_init(&lists, n_stages, batch, group_size, flights,
+                                           kinds[kind], &slices);
+                                test(&lists, batch);
+                                lists_fini(&lists);
+                            }
 }
 
 /* ---- The lists are as promised ---- */
@@ -81,7 +89,7 @@ static bool trains(const struct tp_schedule *schedule)
     return schedule->actions[schedule->n_actions - 1].kind == TP_ACTION_UPDATE;
 }
 
-/* Units cover all tokens of all sequences; live rows do not overlap. */
+/* Units cover all tokens of all sequences, and fit. */
 static void ck_units(const struct tp_schedule *schedule, int batch)
 {
     const struct tp_unit *units = schedule->units;
@@ -90,18 +98,96 @@ static void ck_units(const struct tp_schedule *schedule, int batch)
         tokens += tp_unit_rows(&units[i]);
         ck_assert_uint_le(tp_unit_rows(&units[i]), schedule->unit_rows);
         ck_assert_uint_le(units[i].row + tp_unit_rows(&units[i]), schedule->rows);
-        int alive = trains(schedule) ? schedule->n_units : schedule->slots;
-        for (int j = i + 1; j < schedule->n_units && j < i + alive; j++)
-            ck_assert(units[i].row + tp_unit_rows(&units[i]) <= units[j].row ||
-                      units[j].row + tp_unit_rows(&units[j]) <= units[i].row);
+        ck_assert_uint_le(units[i].input_row + tp_unit_rows(&units[i]), schedule->input_rows);
+        ck_assert_int_le(units[i].cache + units[i].sequences, schedule->caches);
     }
     const struct tp_unit *last = &units[schedule->n_units - 1];
     ck_assert_int_eq(last->first_sequence + last->sequences, batch);
     ck_assert_uint_eq(tokens, (size_t)batch * (size_t)(last->slice.start + last->slice.length));
-    if (trains(schedule))
-        ck_assert_uint_eq(schedule->rows, tokens);
     ck_assert_int_eq(schedule->slots,
                      schedule->n_units < TP_SCHEDULE_SLOTS ? schedule->n_units : TP_SCHEDULE_SLOTS);
+}
+
+/* What is alive at once at most. */
+struct alive {
+    size_t rows, inputs;
+    int units, caches;
+};
+
+static void count_alive(const struct tp_schedule *schedule, struct alive *most)
+{
+    struct alive now = {0, 0, 0, 0};
+    *most = now;
+    for (int i = 0; i < schedule->n_actions; i++) {
+        const struct tp_action *action = &schedule->actions[i];
+        const bool compute = action->kind == TP_ACTION_COMPUTE;
+        const bool posts = tp_schedule_receives(schedule, TP_FORWARD);
+        const bool input = action->direction == TP_FORWARD &&
+                           action->kind == (posts ? TP_ACTION_POST_RECEIVE : TP_ACTION_COMPUTE);
+        if (action->unit < 0)
+            break;
+        const struct tp_unit *unit = &schedule->units[action->unit];
+        const size_t rows = tp_unit_rows(unit);
+        now.inputs += input ? rows : 0;
+        if (compute && action->direction == TP_FORWARD) {
+            now.rows += rows;
+            now.units++;
+            now.caches += unit->number == 0 ? unit->sequences : 0;
+        } else if (compute) {
+            now.rows -= rows;
+            now.inputs -= rows;
+            now.units--;
+            now.caches -= unit->number == 0 ? unit->sequences : 0;
+        }
+        most->rows = most->rows > now.rows ? most->rows : now.rows;
+        most->inputs = most->inputs > now.inputs ? most->inputs : now.inputs;
+        most->units = most->units > now.units ? most->units : now.units;
+        most->caches = most->caches > now.caches ? most->caches : now.caches;
+    }
+}
+
+/* The slices and groups are all of one size. */
+static bool is_uniform(const struct tp_schedule *schedule)
+{
+    for (int i = 0; i < schedule->n_units; i++)
+        if (schedule->units[i].slice.length != schedule->units[0].slice.length ||
+            schedule->units[i].sequences != schedule->units[0].sequences)
+            return false;
+    return true;
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Memory holds what is alive, and no more where slices are alike. What is alive is what the kind of
+ * schedule says. */
+static void ck_memory(const struct tp_plan *plan, const struct tp_schedule *schedule)
+{
+    const int K = schedule->n_stages, s = schedule->stage, slices = plan->groups[0].slices.count;
+    struct alive most;
+
+    if (!trains(schedule)) {
+        ck_assert_int_eq(schedule->caches, schedule->group);
+        return;
+    }
+    count_alive(schedule, &most);
+    ck_assert_uint_ge(schedule->rows, most.rows);
+    ck_assert_uint_ge(schedule->input_rows, most.inputs);
+    ck_assert_int_ge(schedule->caches, most.caches);
+    if (is_uniform(schedule)) {
+        ck_assert_uint_eq(schedule->rows, most.rows);
+        ck_assert_uint_eq(schedule->input_rows, most.inputs);
+        ck_assert_int_eq(schedule->caches, most.caches);
+    }
+    const int flight = plan->flights[0] * slices; /* the largest */
+    const bool early = plan->schedule == TP_SCHEDULE_1F1B || plan->schedule == TP_SCHEDULE_SEQ1F1B;
+    ck_assert_int_eq(most.units, early ? least(flight, K - s + slices - 1) : flight);
+    if (!early && plan->n_flights == 1) {
+        ck_assert_uint_eq(schedule->rows, most.rows); /* nothing is given back in between */
+        ck_assert_uint_eq(schedule->input_rows, most.rows);
+    }
 }
 
 /* Groups and slices in order forward; backward groups in order, slices in reverse. */
@@ -138,9 +224,9 @@ static void ck_order(const struct tp_schedule *schedule)
 }
 
 /* Receives run ahead of what is computed, and sends behind, so that both overlap with computing. */
-static void ck_overlap(const struct tp_schedule *schedule)
+static void ck_overlap(const struct tp_plan *plan, const struct tp_schedule *schedule)
 {
-    const int n = schedule->n_units;
+    const int n = schedule->n_units, slices = plan->groups[0].slices.count;
     int posted[2] = {0, 0}, computed[2] = {0, 0}, sent[2] = {0, 0};
     for (int i = 0; i < schedule->n_actions; i++) {
         const struct tp_action *action = &schedule->actions[i];
@@ -154,7 +240,10 @@ static void ck_overlap(const struct tp_schedule *schedule)
         }
         if (action->kind == TP_ACTION_COMPUTE) {
             const int ahead = posted[direction] - computed[direction] - 1;
-            const int left = n - computed[direction] - 1;
+            int end = 0; /* of the flight */
+            for (int f = 0; end <= computed[direction]; f++)
+                end += plan->flights[f] * slices;
+            const int left = end - computed[direction] - 1;
             if (tp_schedule_receives(schedule, direction) && schedule->slots == TP_SCHEDULE_SLOTS)
                 ck_assert_int_ge(ahead, left < 1 ? left : 1);
             computed[direction]++;
@@ -168,7 +257,8 @@ static void ck_promises(const struct lists *lists, int batch)
     for (int k = 0; k < lists->n_stages; k++) {
         ck_units(lists->of[k], batch);
         ck_order(lists->of[k]);
-        ck_overlap(lists->of[k]);
+        ck_overlap(lists->plan, lists->of[k]);
+        ck_memory(lists->plan, lists->of[k]);
     }
 }
 
@@ -239,9 +329,12 @@ static bool clock_step(struct clock *clocks, int stage, double link)
 static void ck_makespan(const struct lists *lists, int batch)
 {
     (void)batch;
+    const struct tp_plan *plan = lists->plan;
     const int n_stages = lists->n_stages, n_units = lists->of[0]->n_units;
     const int directions = trains(lists->of[0]) ? 2 : 1;
-    for (double link = 0; link <= 1; link += 0.25) {
+    const bool early = plan->schedule == TP_SCHEDULE_1F1B || plan->schedule == TP_SCHEDULE_SEQ1F1B;
+    const int flights = trains(lists->of[0]) ? plan->n_flights : 1;
+    for (double link = 0; link <= (early ? 0 : 1); link += 0.25) {
         static struct clock clocks[MAX_STAGES];
         memset(clocks, 0, sizeof clocks);
         bool moved = true;
@@ -258,7 +351,8 @@ static void ck_makespan(const struct lists *lists, int batch)
             ck_assert_int_eq(clocks[k].next, lists->of[k]->n_actions);
             end = fmax(end, clocks[k].device);
         }
-        ck_assert_double_eq_tol(end, directions * (n_units + (n_stages - 1) * (1 + link)), 1e-9);
+        ck_assert_double_eq_tol(end, directions * (n_units + flights * (n_stages - 1) * (1 + link)),
+                                1e-9);
     }
 }
 
@@ -351,6 +445,32 @@ static bool same_slot(const struct tp_schedule *schedule, const struct tp_action
            schedule->units[b->unit].slot[b->direction];
 }
 
+static bool overlap(size_t a, size_t a_count, size_t b, size_t b_count)
+{
+    return a < b + b_count && b < a + a_count;
+}
+
+/* Does a compute give back memory that the other action takes? */
+static bool gives(const struct tp_schedule *schedule, const struct tp_action *a,
+                  const struct tp_action *b)
+{
+    const struct tp_unit *of = &schedule->units[a->unit], *to = &schedule->units[b->unit];
+    const bool over = a->direction == (trains(schedule) ? TP_BACKWARD : TP_FORWARD);
+    const bool group =
+        of->slice.group != to->slice.group && of->number == (trains(schedule) ? 0 : of->last);
+    const bool takes_input =
+        b->kind == TP_ACTION_POST_RECEIVE || !tp_schedule_receives(schedule, TP_FORWARD);
+
+    if (!over || b->direction != TP_FORWARD)
+        return false;
+    if (takes_input && overlap(of->input_row, tp_unit_rows(of), to->input_row, tp_unit_rows(to)))
+        return true;
+    return b->kind == TP_ACTION_COMPUTE &&
+           (overlap(of->row, tp_unit_rows(of), to->row, tp_unit_rows(to)) ||
+            (group && overlap((size_t)of->cache, (size_t)of->sequences, (size_t)to->cache,
+                              (size_t)to->sequences)));
+}
+
 /* Has a to come before b, its neighbour in a list of ours? */
 static bool depends(const struct tp_schedule *schedule, const struct tp_action *a,
                     const struct tp_action *b)
@@ -358,7 +478,9 @@ static bool depends(const struct tp_schedule *schedule, const struct tp_action *
     if (a->unit < 0 || b->unit < 0)
         return true;
     if (a->kind == TP_ACTION_COMPUTE && b->kind == TP_ACTION_COMPUTE)
-        return a->direction == b->direction || a->unit == b->unit;
+        return a->direction == b->direction || a->unit == b->unit || gives(schedule, a, b);
+    if (a->kind == TP_ACTION_COMPUTE && b->kind == TP_ACTION_POST_RECEIVE && gives(schedule, a, b))
+        return true;
     if (a->direction != b->direction)
         return false;
     if (a->unit == b->unit)
@@ -368,8 +490,16 @@ static bool depends(const struct tp_schedule *schedule, const struct tp_action *
     if (a->kind == TP_ACTION_WAIT_SEND && b->kind == TP_ACTION_POST_RECEIVE)
         return a->direction == TP_BACKWARD && same_slot(schedule, a, b);
     if (a->kind == TP_ACTION_COMPUTE && b->kind == TP_ACTION_POST_RECEIVE)
-        return (a->direction == TP_BACKWARD || !trains(schedule)) && same_slot(schedule, a, b);
+        return a->direction == TP_BACKWARD && same_slot(schedule, a, b);
     return false;
+}
+
+/* Is b a wait that may, by way of the other stages, be for what a makes possible? Then a change of
+ * places may end in a deadlock, or not. */
+static bool may_block(const struct tp_action *a, const struct tp_action *b)
+{
+    return a->direction != b->direction &&
+           (b->kind == TP_ACTION_WAIT_RECEIVE || b->kind == TP_ACTION_WAIT_SEND);
 }
 
 /* Two neighbours in a list may change places just when neither needs the other. */
@@ -378,13 +508,15 @@ static void swap_each(const struct lists *lists, struct tp_schedule *schedule)
     for (int i = 0; i + 1 < schedule->n_actions; i++) {
         struct tp_action *actions = schedule->actions;
         const struct tp_action first = actions[i], second = actions[i + 1];
+        if (may_block(&first, &second))
+            continue;
         actions[i] = second;
         actions[i + 1] = first;
         enum tp_status status = check_quietly(lists);
         ck_assert_msg(status == (depends(schedule, &first, &second) ? TP_ERR_INPUT : TP_OK),
-                      "stage %d of %d, actions %d and %d (kinds %d, %d) swapped: %s",
-                      schedule->stage, lists->n_stages, i, i + 1, (int)first.kind, (int)second.kind,
-                      tp_status_name(status));
+                      "stage %d of %d, %s, actions %d and %d (kinds %d, %d) swapped: %s",
+                      schedule->stage, lists->n_stages, tp_schedule_name(lists->plan->schedule), i,
+                      i + 1, (int)first.kind, (int)second.kind, tp_status_name(status));
         actions[i] = first;
         actions[i + 1] = second;
     }
@@ -414,7 +546,7 @@ END_TEST
 static void rules_init(struct lists *lists, enum tp_schedule_kind kind)
 {
     struct tp_slices slices = {3, (int[]){4, 3, 2}};
-    lists_init(lists, 3, 2, 1, kind, &slices);
+    lists_init(lists, 3, 2, 1, 1, kind, &slices);
 }
 
 static int find(const struct tp_schedule *schedule, enum tp_action_kind kind,
@@ -507,7 +639,18 @@ static const struct {
      REPLACE,
      {GOT, FWD, 1},
      {GOT, FWD, 0}},
-    {"its rows are in use", TP_SCHEDULE_FORWARD, 2, MOVE, {RECV, FWD, 4}, {CALC, FWD, 0}},
+    {"(post receive of forward 4): its input's rows are in use",
+     TP_SCHEDULE_FORWARD,
+     2,
+     MOVE,
+     {RECV, FWD, 4},
+     {CALC, FWD, 0}},
+    {"(compute forward 5): its rows are in use",
+     TP_SCHEDULE_SEQ1F1B,
+     0,
+     MOVE,
+     {CALC, BWD, 2},
+     {CALC, FWD, 5}},
     {"(post receive of backward 1): its slot is in use",
      TP_SCHEDULE_TERAPIPE,
      1,
@@ -608,7 +751,7 @@ START_TEST(deadlock_is_found)
     /* ... and stage 1 posts the receive of unit 1 after unit 0 arrived. */
     move(second, find(second, RECV, FWD, 1), find(second, GOT, FWD, 0));
     ck_says(&lists,
-            "schedule of stage 0, action 3 (wait for send of forward 1): it waits for ever");
+            "schedule of stage 0, action 5 (wait for send of forward 1): it waits for ever");
     lists_fini(&lists);
 }
 END_TEST
@@ -619,10 +762,10 @@ START_TEST(units_have_to_agree)
     rules_init(&lists, TP_SCHEDULE_TERAPIPE);
     struct tp_unit *unit = &lists.of[1]->units[4];
     const struct tp_unit kept = *unit;
-    unit->row++;
+    unit->sequences--;
     ck_says(&lists, "schedule of stage 1: unit 4 differs");
     *unit = kept;
-    unit->slot[TP_BACKWARD] ^= 1;
+    unit->slot[TP_BACKWARD] = TP_SCHEDULE_SLOTS;
     ck_says(&lists, "schedule of stage 1: unit 4 differs");
     *unit = kept;
     for (int k = 0; k < lists.n_stages; k++)
@@ -633,11 +776,19 @@ START_TEST(units_have_to_agree)
     lists.of[2]->rows--;
     ck_says(&lists, "schedule of stage 2: unit 5");
     lists.of[2]->rows++;
-    for (int k = 0; k < lists.n_stages; k++)
-        lists.of[k]->units[1].row--;
-    ck_says(&lists, "schedule of stage 0, action 2 (compute forward 1): its rows are in use");
-    for (int k = 0; k < lists.n_stages; k++)
-        lists.of[k]->units[1].row++;
+    lists.of[1]->units[1].row--;
+    ck_says(&lists, "(compute forward 1): its rows are in use");
+    lists.of[1]->units[1].row++;
+    lists.of[1]->units[1].input_row--;
+    ck_says(&lists, "(post receive of forward 1): its input's rows are in use");
+    lists.of[1]->units[1].input_row++;
+    for (int i = 3; i < 6; i++)
+        lists.of[1]->units[i].cache = 0;
+    ck_says(&lists, "(compute forward 3): its group's keys and values are in use");
+    lists.of[1]->units[3].cache = 1;
+    ck_says(&lists, "schedule of stage 1: unit 4 differs");
+    for (int i = 4; i < 6; i++)
+        lists.of[1]->units[i].cache = 1;
     lists.of[0]->n_units--;
     ck_says(&lists, "schedule of stage 0");
     lists.of[0]->n_units++;

@@ -18,8 +18,7 @@ enum tp_schedule_kind {
     TP_SCHEDULE_FORWARD   /* forwards only: evaluation, prefill */
 };
 
-/* "gpipe", ...; choices for options, NULL-terminated, in the enum's order: those that stages can
- * run in training. */
+/* "gpipe", ...; choices for options, NULL-terminated, in the enum's order: those that train. */
 const char *tp_schedule_name(enum tp_schedule_kind kind);
 extern const char *const tp_schedule_choices[];
 
@@ -64,9 +63,15 @@ enum tp_status tp_plan_default(const struct tp_model *model, int seq_len, int ba
                                const struct tp_slices *slices, struct tp_plan **plan);
 
 /* The same plan for fewer sequences and another schedule: groups lose sequences from the end, empty
- * ones are dropped. 1 <= batch <= plan->batch. Local. TP_ERR_MEMORY. */
+ * ones are dropped; forwards alone are one flight. 1 <= batch <= plan->batch. Local. TP_ERR_MEMORY.
+ */
 enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_schedule_kind schedule,
                               struct tp_plan **shrunk);
+
+/* The same plan with its groups dealt out to so many flights (tp_share_of()), of which there are no
+ * more than groups. Local. TP_ERR_MEMORY. */
+enum tp_status tp_plan_in_flights(const struct tp_plan *plan, int n_flights,
+                                  struct tp_plan **dealt);
 
 /* The same plan with whole sequences: one slice in each group, and the schedule for that. Local.
  * TP_ERR_MEMORY. */

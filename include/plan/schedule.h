@@ -28,6 +28,7 @@ int tp_units_at(const struct tp_unit *units, enum tp_direction direction, int pl
 struct tp_turns {
     const struct tp_plan *plan;
     int stage;
+    int n_units;     /* of the step */
     int slices;      /* of the group with most */
     int flight;      /* the next one */
     int group, unit; /* first ones of it */
@@ -41,9 +42,17 @@ void tp_turns_init(struct tp_turns *turns, const struct tp_plan *plan, int stage
 /* The next turn: a direction and the place in its order. False: the step is over. Local. */
 bool tp_turns_next(struct tp_turns *turns, enum tp_direction *direction, int *place);
 
-/* What a stage has to hold for a step of the plan, whose units are given. Local. */
-void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units, int stage,
-                         struct tp_stage_shape *shape);
+/* How many places ahead of its turn a unit's receive is posted, within its flight: the first ones
+ * at the beginning of it; 0 when the stage receives no such messages. Local. */
+int tp_turns_ahead(const struct tp_turns *turns, enum tp_direction direction);
+
+/* What a stage has to hold for a step of the plan, whose units are given, as tp_units_cut() made
+ * them; gives them their places on that stage. Rows live from a unit's forward to its backward, its
+ * input from the post of its receive (without one, the forward), a group's keys and values from its
+ * first forward to its last backward. First fit: exactly the most that is alive at once when slices
+ * are of one length, and little more when they are not. Local. TP_ERR_MEMORY. */
+enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *units, int stage,
+                                   struct tp_stage_shape *shape);
 
 /* ---- The list of a stage ---- */
 
@@ -81,17 +90,19 @@ struct tp_schedule {
  */
 #define TP_SCHEDULE_SLOTS 4
 
-/* The list of one stage under plan->schedule. Forwards go in order of groups and slices; backwards
- * in order of groups, the slices of a group in reverse. A receive into memory is posted, and a
- * result is computed into it, only after its last use is over:
- * - rows hold a unit's activations, its message first, from the receive to the backward. Without
- *   backward they are reused, row = slot * unit_rows, from the receive to the forward.
+/* The list of one stage under plan->schedule: the turns of tp_turns_next(), then one reduce and one
+ * update. A receive into memory is posted, and a result is computed into it, only after its last
+ * use is over:
+ * - rows hold a unit's activations, from the forward to the backward; its input, which its message
+ *   brings, is there from the post of the receive. Without backward both are reused, place = slot *
+ *   unit_rows, once the forward is computed.
+ * - a group's keys and values, from its first forward to the backward of its first slice; without
+ *   backward to the forward of its last slice.
  * - a forward slot holds a result to send, from the forward to the end of its send; none on the
  *   last stage.
  * - a backward slot holds a gradient that is received, changed in place and sent, from the receive
  *   (on the last stage, the backward) to the end of its send (on the first, the backward).
- * Local. TP_ERR_INPUT when there are no lists for the schedule (1f1b, seq1f1b, more than one
- * flight); TP_ERR_MEMORY. */
+ * Local. TP_ERR_MEMORY. */
 enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage,
                                struct tp_schedule **schedule);
 void tp_schedule_free(struct tp_schedule *schedule);

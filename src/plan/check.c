@@ -64,26 +64,93 @@ static enum tp_status fail_at(const struct stage *stage, const char *what)
 
 /* ---- Memory in use, as tp_schedule_new() describes it ---- */
 
-static bool rows_used(const struct replay *replay, const struct stage *stage, int unit)
+/* Places [first, first + count) of some memory. */
+struct place {
+    size_t first, count;
+};
+
+static bool overlap(struct place a, struct place b)
 {
-    unsigned char over =
-        replay->train ? stage->marks[TP_BACKWARD][unit] : stage->marks[TP_FORWARD][unit];
-    return (stage->marks[TP_FORWARD][unit] & (RECEIVING | COMPUTED)) && !(over & COMPUTED);
+    return a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
-static bool rows_overlap(const struct tp_unit *a, const struct tp_unit *b)
+static struct place rows_of(const struct tp_unit *unit)
 {
-    return a->row < b->row + tp_unit_rows(b) && b->row < a->row + tp_unit_rows(a);
+    return (struct place){unit->row, tp_unit_rows(unit)};
+}
+
+static struct place input_of(const struct tp_unit *unit)
+{
+    return (struct place){unit->input_row, tp_unit_rows(unit)};
+}
+
+static struct place cache_of(const struct tp_unit *unit)
+{
+    return (struct place){(size_t)unit->cache, (size_t)unit->sequences};
+}
+
+static bool is_done(const struct stage *stage, enum tp_direction direction, int unit)
+{
+    return stage->marks[direction][unit] & COMPUTED;
+}
+
+/* Is a unit's use of the stage's memory over? */
+static bool is_over(const struct replay *replay, const struct stage *stage, int unit)
+{
+    return is_done(stage, replay->train ? TP_BACKWARD : TP_FORWARD, unit);
+}
+
+/* A unit has rows once its forward is computed, */
+static bool rows_used(const struct replay *replay, const struct stage *stage, int unit)
+{
+    return is_done(stage, TP_FORWARD, unit) && !is_over(replay, stage, unit);
+}
+
+/* and an input from when it may come. */
+static bool input_used(const struct replay *replay, const struct stage *stage, int unit)
+{
+    return stage->marks[TP_FORWARD][unit] & (RECEIVING | COMPUTED) && !is_over(replay, stage, unit);
+}
+
+/* A group has keys and values once its first forward is computed, until its last unit is over: that
+ * of the first slice, or without backward of the last. */
+static bool cache_used(const struct replay *replay, const struct stage *stage, int unit)
+{
+    const struct tp_unit *of = &stage->schedule->units[unit];
+    const int first = unit - of->number, last = first + of->last;
+    return is_done(stage, TP_FORWARD, first) &&
+           !is_over(replay, stage, replay->train ? first : last);
+}
+
+/* Is memory that a unit is to have in use by another one, or, of keys and values, another group? */
+static bool is_taken(const struct replay *replay, const struct stage *stage, int unit,
+                     bool (*used)(const struct replay *, const struct stage *, int),
+                     struct place (*place_of)(const struct tp_unit *), bool by_group)
+{
+    const struct tp_unit *units = stage->schedule->units;
+    for (int other = 0; other < stage->schedule->n_units; other++) {
+        const bool same =
+            by_group ? units[other].slice.group == units[unit].slice.group : other == unit;
+        if (!same && used(replay, stage, other) &&
+            overlap(place_of(&units[unit]), place_of(&units[other])))
+            return true;
+    }
+    return false;
 }
 
 static bool rows_taken(const struct replay *replay, const struct stage *stage, int unit)
 {
-    const struct tp_unit *units = stage->schedule->units;
-    for (int other = 0; other < stage->schedule->n_units; other++)
-        if (other != unit && rows_used(replay, stage, other) &&
-            rows_overlap(&units[unit], &units[other]))
-            return true;
-    return false;
+    return is_taken(replay, stage, unit, rows_used, rows_of, false);
+}
+
+static bool input_taken(const struct replay *replay, const struct stage *stage, int unit)
+{
+    return is_taken(replay, stage, unit, input_used, input_of, false);
+}
+
+static bool cache_taken(const struct replay *replay, const struct stage *stage, int unit)
+{
+    return is_taken(replay, stage, unit, cache_used, cache_of, true);
 }
 
 static bool slot_used(const struct stage *stage, enum tp_direction direction, int unit)
@@ -114,8 +181,8 @@ static const char *broken_post_receive(const struct replay *replay, const struct
         return "no stage sends it";
     if (stage->marks[action->direction][action->unit] & RECEIVING)
         return "it was posted before";
-    if (action->direction == TP_FORWARD && rows_taken(replay, stage, action->unit))
-        return "its rows are in use";
+    if (action->direction == TP_FORWARD && input_taken(replay, stage, action->unit))
+        return "its input's rows are in use";
     if (action->direction == TP_BACKWARD && slot_taken(stage, action->direction, action->unit))
         return "its slot is in use";
     return NULL;
@@ -137,6 +204,10 @@ static const char *broken_compute(const struct replay *replay, const struct stag
         return "it is not its turn";
     if (direction == TP_FORWARD && rows_taken(replay, stage, action->unit))
         return "its rows are in use";
+    if (direction == TP_FORWARD && input_taken(replay, stage, action->unit))
+        return "its input's rows are in use";
+    if (direction == TP_FORWARD && cache_taken(replay, stage, action->unit))
+        return "its group's keys and values are in use";
     if (slot_taken(stage, direction, action->unit))
         return "its slot is in use";
     return NULL;
@@ -313,9 +384,7 @@ static bool same_unit(const struct tp_unit *a, const struct tp_unit *b)
     return a->slice.group == b->slice.group && a->slice.start == b->slice.start &&
            a->slice.length == b->slice.length && a->index == b->index && a->number == b->number &&
            a->last == b->last && a->first_sequence == b->first_sequence &&
-           a->sequences == b->sequences && a->row == b->row &&
-           a->slot[TP_FORWARD] == b->slot[TP_FORWARD] &&
-           a->slot[TP_BACKWARD] == b->slot[TP_BACKWARD];
+           a->sequences == b->sequences;
 }
 
 /* Does the unit fit the memory that the schedule asks for, and follow on the one before it? */
@@ -329,10 +398,12 @@ static bool is_sound(const struct tp_schedule *schedule, int i)
     return unit->index == i && unit->slice.length >= 1 && unit->sequences >= 1 &&
            unit->sequences <= schedule->group && tp_unit_rows(unit) <= schedule->unit_rows &&
            unit->row + tp_unit_rows(unit) <= schedule->rows &&
+           unit->input_row + tp_unit_rows(unit) <= schedule->input_rows && unit->cache >= 0 &&
+           unit->cache + unit->sequences <= schedule->caches &&
            first == (i == 0 || unit->slice.group != unit[-1].slice.group) &&
            last == (i == schedule->n_units - 1 || unit->slice.group != unit[1].slice.group) &&
            (first ? unit->slice.start == 0
-                  : unit->number == unit[-1].number + 1 &&
+                  : unit->number == unit[-1].number + 1 && unit->cache == unit[-1].cache &&
                         unit->slice.start == unit[-1].slice.start + unit[-1].slice.length);
 }
 

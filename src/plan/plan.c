@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/share.h"
 #include "json.h"
 #include "plan/plan.h"
 #include "plan/simulate.h"
@@ -18,7 +19,7 @@ static const char *const schedule_names[] = {
 };
 enum { SCHEDULES = sizeof schedule_names / sizeof *schedule_names };
 
-const char *const tp_schedule_choices[] = {"gpipe", "terapipe", NULL};
+const char *const tp_schedule_choices[] = {"gpipe", "terapipe", "1f1b", "seq1f1b", NULL};
 
 const char *tp_schedule_name(enum tp_schedule_kind kind)
 {
@@ -32,11 +33,9 @@ bool tp_schedule_is_whole(enum tp_schedule_kind kind)
 
 void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out)
 {
-    int first = 0;
     for (int k = 0; k < n_stages; k++) {
-        int count = n_layer / n_stages + (k < n_layer % n_stages);
-        out[k] = (struct tp_stage_layers){.first_layer = first, .n_layer = count};
-        first += count;
+        const struct tp_share share = tp_share_of((size_t)n_layer, n_stages, k);
+        out[k] = (struct tp_stage_layers){(int)share.first, (int)share.count};
     }
 }
 
@@ -156,33 +155,62 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+/* Another plan's groups, which lose sequences from the end until there are batch of them. */
+static enum tp_status copy_groups(const struct tp_plan *from, struct tp_plan *to)
+{
+    int left = to->batch;
+
+    for (int g = 0; g < to->n_groups; g++) {
+        to->groups[g].sequences = least(left, from->groups[g].sequences);
+        left -= to->groups[g].sequences;
+        TP_TRY(tp_slices_copy(&from->groups[g].slices, &to->groups[g].slices));
+    }
+    return TP_OK;
+}
+
+/* A plan with those facts, and stages and groups of another one; flights are left to the caller. */
+static enum tp_status derive(const struct tp_plan *from, const struct tp_plan *facts, int n_groups,
+                             struct tp_plan **out)
+{
+    struct tp_plan *made;
+
+    TP_TRY(tp_plan_new(facts, n_groups, &made));
+    memcpy(made->stages, from->stages, (size_t)from->n_stages * sizeof *from->stages);
+    enum tp_status status = copy_groups(from, made);
+    if (status == TP_OK)
+        *out = made;
+    else
+        tp_plan_free(made);
+    return status;
+}
+
 enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_schedule_kind schedule,
                               struct tp_plan **out)
 {
     TP_ASSERT(batch >= 1 && batch <= plan->batch);
-    struct tp_plan facts = *plan, *shrunk = NULL;
+    struct tp_plan facts = *plan, *shrunk;
     int n_groups = 0;
     facts.batch = batch;
     facts.schedule = schedule;
     count_groups(plan, batch, &n_groups, &facts.n_flights);
-    TP_TRY(tp_plan_new(&facts, n_groups, &shrunk));
-    memcpy(shrunk->stages, plan->stages, (size_t)plan->n_stages * sizeof *plan->stages);
-
+    if (schedule == TP_SCHEDULE_FORWARD)
+        facts.n_flights = 1;
+    TP_TRY(derive(plan, &facts, n_groups, &shrunk));
     for (int f = 0, left = n_groups; f < shrunk->n_flights; left -= shrunk->flights[f++])
-        shrunk->flights[f] = least(left, plan->flights[f]);
-    int left = batch;
-    for (int g = 0; g < n_groups; g++) {
-        const struct tp_group *from = &plan->groups[g];
-        struct tp_group *to = &shrunk->groups[g];
-        to->sequences = least(left, from->sequences);
-        left -= to->sequences;
-        enum tp_status status = tp_slices_copy(&from->slices, &to->slices);
-        if (status != TP_OK) {
-            tp_plan_free(shrunk);
-            return status;
-        }
-    }
+        shrunk->flights[f] = facts.n_flights > 1 ? least(left, plan->flights[f]) : left;
     *out = shrunk;
+    return TP_OK;
+}
+
+enum tp_status tp_plan_in_flights(const struct tp_plan *plan, int n_flights, struct tp_plan **out)
+{
+    TP_ASSERT(n_flights >= 1 && n_flights <= plan->n_groups);
+    struct tp_plan facts = *plan, *dealt;
+    facts.n_flights = n_flights;
+    TP_TRY(derive(plan, &facts, plan->n_groups, &dealt));
+    for (int f = 0; f < n_flights; f++)
+        dealt->flights[f] = (int)tp_share_of((size_t)plan->n_groups, n_flights, f).count;
+    *out = dealt;
     return TP_OK;
 }
 

@@ -59,7 +59,7 @@ static bool is_interleaved(enum tp_schedule_kind kind)
 
 void tp_turns_init(struct tp_turns *turns, const struct tp_plan *plan, int stage)
 {
-    *turns = (struct tp_turns){.plan = plan, .stage = stage};
+    *turns = (struct tp_turns){.plan = plan, .stage = stage, .n_units = tp_units_count(plan)};
     for (int g = 0; g < plan->n_groups; g++)
         if (turns->slices < plan->groups[g].slices.count)
             turns->slices = plan->groups[g].slices.count;
@@ -99,59 +99,19 @@ bool tp_turns_next(struct tp_turns *turns, enum tp_direction *direction, int *pl
     return true;
 }
 
-/* Tokens with live activations and sequences with live keys and values, at most. */
-static void count_live(const struct tp_plan *plan, const struct tp_unit *units, int stage,
-                       size_t *rows, int *sequences)
+/* Messages are on their way while this many units are computed; more cost memory where the units
+ * behind them are alive only one after the other. */
+int tp_turns_ahead(const struct tp_turns *turns, enum tp_direction direction)
 {
-    size_t live_rows = 0;
-    int live_sequences = 0, place;
-    enum tp_direction direction;
-    struct tp_turns turns;
+    const struct tp_plan *plan = turns->plan;
+    const int n_units = turns->n_units;
 
-    *rows = 0;
-    *sequences = 0;
-    tp_turns_init(&turns, plan, stage);
-    while (tp_turns_next(&turns, &direction, &place)) {
-        const struct tp_unit *unit = &units[tp_units_at(units, direction, place)];
-        bool first = unit->number == 0; /* the last one backward */
-        if (direction == TP_FORWARD) {
-            live_rows += tp_unit_rows(unit);
-            live_sequences += first ? unit->sequences : 0;
-        } else {
-            live_rows -= tp_unit_rows(unit);
-            live_sequences -= first ? unit->sequences : 0;
-        }
-        *rows = *rows < live_rows ? live_rows : *rows;
-        *sequences = *sequences < live_sequences ? live_sequences : *sequences;
-    }
-}
-
-void tp_plan_stage_shape(const struct tp_plan *plan, const struct tp_unit *units, int stage,
-                         struct tp_stage_shape *shape)
-{
-    const int n_units = tp_units_count(plan);
-
-    *shape = (struct tp_stage_shape){
-        .model = plan->model,
-        .layers = plan->stages[stage],
-        .seq_len = plan->seq_len,
-        .batch = plan->batch,
-        .slots = n_units < TP_SCHEDULE_SLOTS ? n_units : TP_SCHEDULE_SLOTS,
-        .train = plan->schedule != TP_SCHEDULE_FORWARD,
-        .recompute = plan->recompute,
-        .op = plan->op,
-    };
-    for (int i = 0; i < n_units; i++) {
-        size_t rows = tp_unit_rows(&units[i]);
-        if (shape->unit_rows < rows)
-            shape->unit_rows = rows;
-        if (shape->group < units[i].sequences)
-            shape->group = units[i].sequences;
-    }
-    count_live(plan, units, stage, &shape->rows, &shape->caches);
-    if (!shape->train)
-        shape->rows = (size_t)shape->slots * shape->unit_rows;
-    shape->input_rows = shape->rows;
+    if (turns->stage == (direction == TP_FORWARD ? 0 : plan->n_stages - 1))
+        return 0;
+    if (n_units <= TP_SCHEDULE_SLOTS)
+        return n_units;
+    return direction == TP_FORWARD && !is_interleaved(plan->schedule) ? TP_SCHEDULE_SLOTS
+                                                                      : TP_SCHEDULE_SLOTS / 2;
 }
 
 /* ---- The list of a stage ---- */
@@ -171,21 +131,6 @@ bool tp_schedule_sends(const struct tp_schedule *schedule, enum tp_direction dir
     return schedule->stage != (direction == TP_FORWARD ? schedule->n_stages - 1 : 0);
 }
 
-/* Gives each unit its rows and slots. */
-static void place_units(struct tp_schedule *schedule, bool keep_rows)
-{
-    size_t row = 0;
-    for (int i = 0; i < schedule->n_units; i++) {
-        struct tp_unit *unit = &schedule->units[i];
-        for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++)
-            unit->slot[direction] = tp_schedule_unit_at(schedule, direction, i) % schedule->slots;
-        unit->row = keep_rows ? row : (size_t)unit->slot[TP_FORWARD] * schedule->unit_rows;
-        unit->input_row = unit->row;
-        unit->cache = unit->first_sequence;
-        row += tp_unit_rows(unit);
-    }
-}
-
 static void append(struct tp_schedule *schedule, enum tp_action_kind kind,
                    enum tp_direction direction, int unit)
 {
@@ -200,42 +145,79 @@ static void append_at(struct tp_schedule *schedule, enum tp_action_kind kind,
     append(schedule, kind, direction, tp_schedule_unit_at(schedule, direction, place));
 }
 
-/* Waits for the sends from place *waited up to, without, place end. */
-static void append_waits(struct tp_schedule *schedule, enum tp_direction direction, int *waited,
-                         int end)
+/* A list that is being made. */
+struct list {
+    struct tp_schedule *schedule;
+    struct tp_turns turns;
+    int waited[2]; /* places whose sends are waited for */
+    int posted[2]; /* places whose receives are posted */
+};
+
+/* Waits for the sends up to, without, place end. */
+static void append_waits(struct list *list, enum tp_direction direction, int end)
 {
-    if (!tp_schedule_sends(schedule, direction))
+    if (!tp_schedule_sends(list->schedule, direction))
         return;
-    for (; *waited < end; (*waited)++)
-        append_at(schedule, TP_ACTION_WAIT_SEND, direction, *waited);
+    for (; list->waited[direction] < end; list->waited[direction]++)
+        append_at(list->schedule, TP_ACTION_WAIT_SEND, direction, list->waited[direction]);
 }
 
-/* All units in one direction. Forward receives go to rows, not slots, so as many may be ahead as
- * there are slots; backward receives share theirs with the sends, which get the other half, unless
- * each unit has a slot of its own. */
-static void append_direction(struct tp_schedule *schedule, enum tp_direction direction)
+/* Posts the receives up to, without, place end of the flight. A gradient comes into the slot from
+ * which an earlier one is sent. */
+static void append_posts(struct list *list, enum tp_direction direction, int end)
 {
-    const int n = schedule->n_units, slots = schedule->slots;
-    const bool receives = tp_schedule_receives(schedule, direction);
-    const int ahead = direction == TP_FORWARD || n == slots ? slots : slots / 2;
-    int waited = 0;
+    const int flight_end = list->turns.first + list->turns.units;
 
-    for (int place = 0; receives && place < ahead; place++)
-        append_at(schedule, TP_ACTION_POST_RECEIVE, direction, place);
-    for (int place = 0; place < n; place++) {
-        if (receives)
-            append_at(schedule, TP_ACTION_WAIT_RECEIVE, direction, place);
-        append_waits(schedule, direction, &waited, place + 1 - slots);
-        append_at(schedule, TP_ACTION_COMPUTE, direction, place);
-        if (tp_schedule_sends(schedule, direction))
-            append_at(schedule, TP_ACTION_POST_SEND, direction, place);
-        if (receives && place + ahead < n) {
-            if (direction == TP_BACKWARD)
-                append_waits(schedule, direction, &waited, place + ahead + 1 - slots);
-            append_at(schedule, TP_ACTION_POST_RECEIVE, direction, place + ahead);
-        }
+    if (!tp_schedule_receives(list->schedule, direction))
+        return;
+    for (; list->posted[direction] < end && list->posted[direction] < flight_end;
+         list->posted[direction]++) {
+        if (direction == TP_BACKWARD)
+            append_waits(list, direction, list->posted[direction] + 1 - list->schedule->slots);
+        append_at(list->schedule, TP_ACTION_POST_RECEIVE, direction, list->posted[direction]);
     }
-    append_waits(schedule, direction, &waited, n);
+}
+
+/* The first receives of a flight. */
+static void append_flight(struct list *list, bool train)
+{
+    for (int direction = TP_FORWARD; direction <= (train ? TP_BACKWARD : TP_FORWARD); direction++)
+        append_posts(list, direction, list->turns.first + tp_turns_ahead(&list->turns, direction));
+}
+
+static void append_turn(struct list *list, enum tp_direction direction, int place)
+{
+    struct tp_schedule *schedule = list->schedule;
+
+    if (tp_schedule_receives(schedule, direction))
+        append_at(schedule, TP_ACTION_WAIT_RECEIVE, direction, place);
+    append_waits(list, direction, place + 1 - schedule->slots);
+    append_at(schedule, TP_ACTION_COMPUTE, direction, place);
+    if (tp_schedule_sends(schedule, direction))
+        append_at(schedule, TP_ACTION_POST_SEND, direction, place);
+    append_posts(list, direction, place + 1 + tp_turns_ahead(&list->turns, direction));
+}
+
+static void append_all(struct tp_schedule *schedule, const struct tp_plan *plan)
+{
+    const bool train = plan->schedule != TP_SCHEDULE_FORWARD;
+    struct list list = {.schedule = schedule};
+    enum tp_direction direction;
+    int place, flight = 0;
+
+    tp_turns_init(&list.turns, plan, schedule->stage);
+    while (tp_turns_next(&list.turns, &direction, &place)) {
+        if (list.turns.flight != flight)
+            append_flight(&list, train);
+        flight = list.turns.flight;
+        append_turn(&list, direction, place);
+    }
+    for (direction = TP_FORWARD; direction <= (train ? TP_BACKWARD : TP_FORWARD); direction++)
+        append_waits(&list, direction, schedule->n_units);
+    if (train) {
+        append(schedule, TP_ACTION_REDUCE, TP_BACKWARD, -1);
+        append(schedule, TP_ACTION_UPDATE, TP_BACKWARD, -1);
+    }
 }
 
 /* Actions of a unit in one direction, at most: one of each kind. */
@@ -243,12 +225,10 @@ enum { UNIT_ACTIONS = TP_ACTION_WAIT_SEND + 1 };
 
 enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_schedule **out)
 {
-    if (is_interleaved(plan->schedule) || plan->n_flights > 1)
-        return tp_fail(TP_ERR_INPUT,
-                       "schedule %s in %d flights: cannot be run, expected gpipe or terapipe in 1",
-                       tp_schedule_name(plan->schedule), plan->n_flights);
     const size_t n_units = (size_t)tp_units_count(plan);
     struct tp_schedule *schedule = calloc(1, sizeof *schedule);
+    struct tp_stage_shape shape;
+
     if (schedule == NULL)
         goto fail;
     schedule->units = calloc(n_units, sizeof *schedule->units);
@@ -258,11 +238,12 @@ enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_
     schedule->stage = stage;
     schedule->n_stages = plan->n_stages;
     schedule->n_units = (int)n_units;
-
-    const bool train = plan->schedule != TP_SCHEDULE_FORWARD;
-    struct tp_stage_shape shape;
     tp_units_cut(plan, schedule->units);
-    tp_plan_stage_shape(plan, schedule->units, stage, &shape);
+    enum tp_status status = tp_plan_stage_shape(plan, schedule->units, stage, &shape);
+    if (status != TP_OK) {
+        tp_schedule_free(schedule);
+        return status;
+    }
     schedule->rows = shape.rows;
     schedule->input_rows = shape.input_rows;
     schedule->unit_rows = shape.unit_rows;
@@ -270,13 +251,7 @@ enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_
     schedule->caches = shape.caches;
     schedule->group = shape.group;
     schedule->slots = shape.slots;
-    place_units(schedule, train);
-    append_direction(schedule, TP_FORWARD);
-    if (train) {
-        append_direction(schedule, TP_BACKWARD);
-        append(schedule, TP_ACTION_REDUCE, TP_BACKWARD, -1);
-        append(schedule, TP_ACTION_UPDATE, TP_BACKWARD, -1);
-    }
+    append_all(schedule, plan);
     *out = schedule;
     return TP_OK;
 fail:

@@ -303,7 +303,7 @@ static enum tp_status finish(struct replay *replay)
         const int device = tp_cost_device_of(replay->cost, k * plan->op);
         stage->bubble = result->makespan > 0 ? 1 - stage->busy / result->makespan : 0;
         result->bubble += stage->bubble / plan->n_stages;
-        tp_plan_stage_shape(plan, replay->units, k, &shape);
+        TP_TRY(tp_plan_stage_shape(plan, replay->units, k, &shape));
         stage->peak_bytes = tp_stage_bytes(&shape, &replay->cost->devices[device].footprint);
         if (plan->schedule != TP_SCHEDULE_FORWARD)
             TP_TRY(finish_stage(replay, k, &shape));

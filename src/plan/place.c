@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a stage keeps its units: the memory that a schedule needs, no more. One walk over the
+ * stage's turns takes and gives back rows, so that what a planner predicts is what a stage takes.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/schedule.h"
+
+/* ---- First fit ---- */
+
+/* Ranges in use, ascending, none touching the next. */
+struct ranges {
+    struct range {
+        size_t first, end;
+    } * at;
+    int count;
+    size_t most; /* the largest end so far */
+};
+
+/* The lowest place for so many. */
+static size_t take(struct ranges *ranges, size_t count)
+{
+    size_t first = 0;
+    int i = 0;
+
+    for (; i < ranges->count && ranges->at[i].first - first < count; i++)
+        first = ranges->at[i].end;
+    const size_t end = first + count;
+    const bool joins_before = i > 0 && ranges->at[i - 1].end == first;
+    const bool joins_behind = i < ranges->count && ranges->at[i].first == end;
+    if (joins_before && joins_behind) {
+        ranges->at[i - 1].end = ranges->at[i].end;
+        ranges->count--;
+        memmove(&ranges->at[i], &ranges->at[i + 1],
+                (size_t)(ranges->count - i) * sizeof *ranges->at);
+    } else if (joins_before) {
+        ranges->at[i - 1].end = end;
+    } else if (joins_behind) {
+        ranges->at[i].first = first;
+    } else {
+        memmove(&ranges->at[i + 1], &ranges->at[i],
+                (size_t)(ranges->count - i) * sizeof *ranges->at);
+        ranges->at[i] = (struct range){first, end};
+        ranges->count++;
+    }
+    if (ranges->most < end)
+        ranges->most = end;
+    return first;
+}
+
+static void give_back(struct ranges *ranges, size_t first, size_t count)
+{
+    const size_t end = first + count;
+    int i = 0;
+
+    while (ranges->at[i].end < end)
+        i++;
+    struct range *range = &ranges->at[i];
+    const struct range behind = {end, range->end};
+    range->end = first;
+    const int kept = (range->first < range->end) + (behind.first < behind.end);
+    memmove(range + kept, range + 1, (size_t)(ranges->count - i - 1) * sizeof *range);
+    if (behind.first < behind.end)
+        range[kept - 1] = behind;
+    ranges->count += kept - 1;
+}
+
+/* ---- The walk ---- */
+
+struct walk {
+    struct tp_unit *units;
+    struct tp_turns turns;
+    struct ranges rows, inputs, caches;
+    int posted; /* forward places whose input has a place */
+};
+
+/* Inputs get their places when their receives are posted, up to, without, place end. */
+static void place_inputs(struct walk *walk, int end)
+{
+    const int flight_end = walk->turns.first + walk->turns.units;
+
+    for (; walk->posted < end && walk->posted < flight_end; walk->posted++) {
+        struct tp_unit *unit = &walk->units[walk->posted];
+        unit->input_row = take(&walk->inputs, tp_unit_rows(unit));
+    }
+}
+
+static void place_forward(struct walk *walk, int place)
+{
+    const int ahead = tp_turns_ahead(&walk->turns, TP_FORWARD);
+    struct tp_unit *unit = &walk->units[place];
+
+    place_inputs(walk, place + (ahead > 0 ? ahead : 1));
+    unit->row = take(&walk->rows, tp_unit_rows(unit));
+    unit->cache =
+        unit->number > 0 ? unit[-1].cache : (int)take(&walk->caches, (size_t)unit->sequences);
+    if (ahead > 0)
+        place_inputs(walk, place + ahead + 1);
+}
+
+/* The first slice's backward is its group's last. */
+static void leave_backward(struct walk *walk, int place)
+{
+    const struct tp_unit *unit = &walk->units[tp_units_at(walk->units, TP_BACKWARD, place)];
+
+    give_back(&walk->rows, unit->row, tp_unit_rows(unit));
+    give_back(&walk->inputs, unit->input_row, tp_unit_rows(unit));
+    if (unit->number == 0)
+        give_back(&walk->caches, (size_t)unit->cache, (size_t)unit->sequences);
+}
+
+static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit *units, int n_units,
+                                     int stage, struct tp_stage_shape *shape)
+{
+    const size_t most = (size_t)n_units + 1;
+    struct range *ranges = malloc(3 * most * sizeof *ranges);
+    struct walk walk = {.units = units,
+                        .rows.at = ranges,
+                        .inputs.at = ranges + most,
+                        .caches.at = ranges + 2 * most};
+    enum tp_direction direction;
+    int place;
+
+    if (ranges == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory to place %d slices", n_units);
+    tp_turns_init(&walk.turns, plan, stage);
+    while (tp_turns_next(&walk.turns, &direction, &place))
+        if (direction == TP_FORWARD)
+            place_forward(&walk, place);
+        else
+            leave_backward(&walk, place);
+    shape->rows = walk.rows.most;
+    shape->input_rows = walk.inputs.most;
+    shape->caches = (int)walk.caches.most;
+    free(ranges);
+    return TP_OK;
+}
+
+/* Without backward, rows are used again as message slots are, and keys and values are those of one
+ * group at a time: a stage computes in order. */
+static void place_forward_only(struct tp_unit *units, int n_units, struct tp_stage_shape *shape)
+{
+    for (int i = 0; i < n_units; i++) {
+        units[i].row = units[i].input_row = (size_t)units[i].slot[TP_FORWARD] * shape->unit_rows;
+        units[i].cache = 0;
+    }
+    shape->rows = shape->input_rows = (size_t)shape->slots * shape->unit_rows;
+    shape->caches = shape->group;
+}
+
+enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *units, int stage,
+                                   struct tp_stage_shape *out)
+{
+    const int n_units = tp_units_count(plan);
+    struct tp_stage_shape shape = {
+        .model = plan->model,
+        .layers = plan->stages[stage],
+        .seq_len = plan->seq_len,
+        .batch = plan->batch,
+        .slots = n_units < TP_SCHEDULE_SLOTS ? n_units : TP_SCHEDULE_SLOTS,
+        .train = plan->schedule != TP_SCHEDULE_FORWARD,
+        .recompute = plan->recompute,
+        .op = plan->op,
+    };
+
+    for (int i = 0; i < n_units; i++) {
+        const size_t rows = tp_unit_rows(&units[i]);
+        if (shape.unit_rows < rows)
+            shape.unit_rows = rows;
+        if (shape.group < units[i].sequences)
+            shape.group = units[i].sequences;
+        for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++)
+            units[i].slot[direction] = tp_units_at(units, direction, i) % shape.slots;
+    }
+    if (shape.train)
+        TP_TRY(place_training(plan, units, n_units, stage, &shape));
+    else
+        place_forward_only(units, n_units, &shape);
+    *out = shape;
+    return TP_OK;
+}
