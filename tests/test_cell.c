@@ -356,6 +356,83 @@ START_TEST(continues_as_oracle)
 }
 END_TEST
 
+/* ---- Memory ---- */
+
+/* Four stages, four sequences of 512 tokens, a group each. */
+enum { STAGES = 4 };
+static const struct tp_model deep = MODEL(8, 32, 2, 128, 50, 512);
+
+/* What lives from a unit's forward to its backward, and keys and values, in elements. */
+static size_t kept(const struct tp_stage_shape *shape)
+{
+    size_t sum = 0;
+    for (int region = TP_REGION_INPUT; region <= TP_REGION_LAYER_VALUE; region++)
+        sum += tp_region_count(region, shape) * tp_region_copies(region, shape);
+    return sum;
+}
+
+/* The cell of each stage takes what is predicted for it. */
+static void measure_stages(struct tp_device *device, enum tp_schedule_kind kind,
+                           struct tp_stage_shape shapes[STAGES])
+{
+    struct tp_slices slices;
+    struct tp_parameters parameters;
+    struct tp_footprint footprint;
+    struct tp_plan *plan;
+
+    ck_assert_int_eq(tp_slices_uniform(512, tp_schedule_is_whole(kind) ? 1 : 8, &slices), TP_OK);
+    ck_assert_int_eq(tp_plan_default(&deep, 512, 4, STAGES, kind, 1, &slices, &plan), TP_OK);
+    ck_assert_int_eq(tp_parameters_init(&parameters, &deep), TP_OK);
+    tp_device_footprint(device, &footprint);
+    for (int k = 0; k < STAGES; k++) {
+        struct tp_schedule *schedule;
+        struct tp_stage_shape asked = {
+            .model = deep, .layers = plan->stages[k], .seq_len = 512, .train = true, .op = 1};
+        struct tp_cell *cell;
+        ck_assert_int_eq(tp_schedule_new(plan, k, &schedule), TP_OK);
+        ck_assert_int_eq(tp_plan_stage_shape(plan, schedule->units, k, &shapes[k]), TP_OK);
+        tp_schedule_widen(schedule, &asked); /* as a rank at work does it */
+        ck_assert_int_eq(tp_cell_new(device, &asked, &parameters, 0, &cell), TP_OK);
+        ck_assert_uint_eq(tp_cell_bytes(cell), tp_stage_bytes(&shapes[k], &footprint));
+        tp_cell_free(cell);
+        tp_schedule_free(schedule);
+    }
+    tp_parameters_fini(&parameters);
+    tp_plan_free(plan);
+    tp_slices_fini(&slices);
+}
+
+START_TEST(schedules_keep_what_they_need)
+{
+    struct tp_stage_shape gpipe[STAGES], terapipe[STAGES], early[STAGES], slices[STAGES];
+    struct tp_device_info *infos;
+    struct tp_device *device;
+    int count, index;
+
+    ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
+    ck_assert_int_eq(tp_device_select(NULL, 0, infos, count, &index), TP_OK);
+    const struct tp_device_options options = {
+        .index = infos[index].index, .threads = 2, .head_width = 16};
+    ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
+    free(infos);
+    measure_stages(device, TP_SCHEDULE_GPIPE, gpipe);
+    measure_stages(device, TP_SCHEDULE_TERAPIPE, terapipe);
+    measure_stages(device, TP_SCHEDULE_1F1B, early);
+    measure_stages(device, TP_SCHEDULE_SEQ1F1B, slices);
+    tp_device_close(device);
+
+    for (int k = 0; k < STAGES; k++) {
+        ck_assert_uint_eq(gpipe[k].rows, 4 * 512);
+        ck_assert_uint_eq(terapipe[k].rows, 4 * 512);
+        ck_assert_uint_eq(early[k].rows, (size_t)(STAGES - k) * 512);
+        /* K - k + M - 1 slices of 64: 11 of 32, 34 %, on the first stage, fewer on the others. */
+        ck_assert_uint_eq(slices[k].rows, (size_t)(STAGES - k + 7) * 64);
+        ck_assert_int_eq(early[k].caches, STAGES - k);
+    }
+    ck_assert_uint_lt(2 * kept(&slices[0]), kept(&terapipe[0]));
+}
+END_TEST
+
 int main(void)
 {
     struct tp_device_info *infos;
@@ -370,6 +447,7 @@ int main(void)
     TCase *test = tcase_create("oracle");
     tcase_add_loop_test(test, agrees_with_oracle, 0, sizeof(setups) / sizeof(setups[0]));
     tcase_add_loop_test(test, continues_as_oracle, 0, 2);
+    tcase_add_test(test, schedules_keep_what_they_need);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
     SRunner *runner = srunner_create(suite);

@@ -2,6 +2,7 @@
 /* Cores, and the map of ranks to devices. */
 #include "config.h"
 
+#include "capture.h"
 #include "device/device.h"
 #include "expect.h"
 #include "train/placement.h"
@@ -48,6 +49,23 @@ START_TEST(counts_who_shares_a_device)
 }
 END_TEST
 
+/* Pairs of ranks share a stage: the second pair is on two nodes. */
+START_TEST(op_ranks_on_several_nodes_are_named)
+{
+    capture_begin();
+    tp_placement_warn(all, ALL, 1);
+    ck_assert_str_eq(capture_end(), "");
+    capture_begin();
+    tp_placement_warn(all, 2, 2);
+    ck_assert_str_eq(capture_end(), "");
+    capture_begin();
+    tp_placement_warn(all, ALL, 2);
+    const char *line = capture_end();
+    ck_assert_ptr_nonnull(strstr(line, "ranks 2 to 3 share a stage"));
+    ck_assert_ptr_nonnull(strstr(line, "(a, b)"));
+}
+END_TEST
+
 START_TEST(gemm_is_remembered_by_device)
 {
     char *folder = scratch_new();
@@ -77,5 +95,6 @@ int main(void)
     tcase_add_test(cases, shares_cores);
     tcase_add_test(cases, counts_who_shares_a_device);
     tcase_add_test(cases, gemm_is_remembered_by_device);
+    tcase_add_test(cases, op_ranks_on_several_nodes_are_named);
     return expect_run(cases);
 }

@@ -20,6 +20,7 @@
 #include "data/sampler.h"
 #include "device/device.h"
 #include "mpi_test.h"
+#include "plan/search.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/trainer.h"
@@ -129,10 +130,11 @@ static struct tp_comm *first_ranks(int K)
     return ranks;
 }
 
-/* Trains with K stages; the ranks have to end with that status. */
-static void train(const struct tp_settings *settings, int K, enum tp_status expected)
+/* Trains on that many ranks, as many stages unless the settings say otherwise; they have to end
+ * with that status. */
+static void train(const struct tp_settings *settings, int n_ranks, enum tp_status expected)
 {
-    struct tp_comm *ranks = first_ranks(K);
+    struct tp_comm *ranks = first_ranks(n_ranks);
     enum tp_status status = expected;
     bool alone = false;
 
@@ -328,6 +330,101 @@ START_TEST(agrees_with_the_reference)
     for (int K = 1; K <= references[_i].max_stages; K++)
         for (int i = 0; reference->slicings[i]; i++)
             check_reference(reference, reference->slicings[i], K);
+}
+END_TEST
+
+/* ---- Every dimension ---- */
+
+/* How the ranks are used. */
+struct dimensions {
+    int data, pipe, op;
+    int schedule;
+    const char *slices;
+    int group_size, accumulate;
+    bool recompute, zero;
+};
+
+static const struct dimensions dimensions[] = {
+    {1, 1, 2, TP_SCHEDULE_TERAPIPE, "1,7,32,24", 2, 1, false, false},
+    {2, 1, 1, TP_SCHEDULE_TERAPIPE, "1,7,32,24", 2, 1, false, false},
+    {2, 1, 1, TP_SCHEDULE_SEQ1F1B, "1,7,32,24", 2, 1, true, true},
+    {2, 2, 1, TP_SCHEDULE_SEQ1F1B, "4", 1, 2, true, true},
+    {1, 2, 2, TP_SCHEDULE_1F1B, "1", 1, 1, true, false},
+    {2, 1, 2, TP_SCHEDULE_TERAPIPE, "4", 1, 1, false, true},
+    {1, 4, 1, TP_SCHEDULE_SEQ1F1B, "63,1", 1, 3, true, false},
+};
+
+static void set_dimensions(struct tp_settings *settings, const struct dimensions *dimensions)
+{
+    settings->replicas = dimensions->data;
+    settings->pipe = dimensions->pipe;
+    settings->op = dimensions->op;
+    settings->schedule = dimensions->schedule;
+    settings->slices = dimensions->slices;
+    settings->group_size = dimensions->group_size;
+    settings->accumulate = dimensions->accumulate;
+    settings->recompute = dimensions->recompute ? TP_RECOMPUTE_CELL : TP_RECOMPUTE_NONE;
+    settings->zero = dimensions->zero;
+}
+
+/* The reference run, with its sequences over replicas, its heads and vocabulary over op ranks. */
+START_TEST(dimensions_agree_with_the_reference)
+{
+    const struct dimensions *d = &dimensions[_i];
+    struct tp_settings settings = settings_of(&tiny);
+    const char *tokens = settings.data.at[0];
+    struct curve run, expected;
+    bool holds = true;
+
+    set_dimensions(&settings, d);
+    settings.save = scratch_path("run");
+    settings.metrics = scratch_path("metrics");
+    settings.save_gradients = scratch_path("gradients");
+    settings.validation = (struct tp_option_list){.count = 1, .at = &tokens};
+    settings.eval_interval = 2; /* looks on, changes nothing */
+    settings.check = true;      /* so does this */
+    train(&settings, d->data * d->pipe * d->op, TP_OK);
+    if (leads()) {
+        read_curve(settings.metrics, &run);
+        read_expected(&tiny, &expected);
+        holds &= curves_agree(&run, &expected);
+        holds &= tensors_agree(settings.save_gradients,
+                               data_path(tiny.name, "grad_step0.safetensors"), 1e-5);
+        holds &= tensors_agree(scratch_path("run/checkpoints/step-00000005/model.safetensors"),
+                               data_path(tiny.name, "model_after.safetensors"), 1e-3);
+    }
+    mpi_assert(holds);
+}
+END_TEST
+
+/* Moments that replicas share are gathered into checkpoints and dealt out again: three steps with
+ * shared moments and three without are, in every bit, six without. */
+START_TEST(shared_moments_do_not_show)
+{
+    const struct dimensions plain = {2, 1, 2, TP_SCHEDULE_TERAPIPE, "4", 1, 1, false, false},
+                            other = {2, 1, 2, TP_SCHEDULE_SEQ1F1B, "4", 1, 2, true, true};
+    struct tp_settings settings = settings_of(&tiny);
+    bool holds = true;
+
+    settings.dropout = 0.1;
+    settings.train_iters = 6;
+    settings.save = scratch_path("plain");
+    set_dimensions(&settings, &plain);
+    train(&settings, 4, TP_OK);
+    settings.train_iters = 3;
+    settings.save = scratch_path("shared");
+    set_dimensions(&settings, &other);
+    train(&settings, 4, TP_OK);
+    settings.train_iters = 5;
+    settings.load = settings.save;
+    train(&settings, 4, TP_OK);
+    settings.train_iters = 6;
+    set_dimensions(&settings, &plain);
+    train(&settings, 4, TP_OK);
+    if (leads())
+        holds &= same_checkpoint(scratch_path("plain/checkpoints/step-00000006"),
+                                 scratch_path("shared/checkpoints/step-00000006"));
+    mpi_assert(holds);
 }
 END_TEST
 
@@ -637,6 +734,9 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 0);
     tcase_add_checked_fixture(tests, make_scratch, remove_scratch);
     tcase_add_loop_test(tests, agrees_with_the_reference, 0, 2);
+    tcase_add_loop_test(tests, dimensions_agree_with_the_reference, 0,
+                        sizeof dimensions / sizeof *dimensions);
+    tcase_add_test(tests, shared_moments_do_not_show);
     tcase_add_loop_test(tests, stages_do_not_show, 0, 2);
     tcase_add_loop_test(tests, a_resume_does_not_show, 0, 2);
     tcase_add_test(tests, a_broken_checkpoint_is_passed_over);

@@ -33,6 +33,9 @@ int tp_placement_sharing(const struct tp_placement *all, int count, int rank);
 /* One note per rank. Local. */
 void tp_placement_print(const struct tp_placement *all, int count);
 
+/* Warns, once, when op ranks, neighbours in the order of ranks, are on several nodes. Local. */
+void tp_placement_warn(const struct tp_placement *all, int count, int op);
+
 /* gemm.json: the provider that each kind of device runs. Local. TP_ERR_IO, TP_ERR_MEMORY. */
 enum tp_status tp_placement_save_gemm(const struct tp_placement *all, int count, const char *path);
 

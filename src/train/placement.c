@@ -82,6 +82,20 @@ void tp_placement_print(const struct tp_placement *all, int count)
     }
 }
 
+void tp_placement_warn(const struct tp_placement *all, int count, int op)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(all[i].host, all[i - i % op].host) != 0) {
+            tp_log(
+                TP_LOG_WARNING,
+                "ranks %d to %d share a stage, but are on several nodes (%s, %s), where each sum "
+                "of theirs is slow; mpirun --map-by ppr:N:node with N a multiple of %d keeps "
+                "them together",
+                i - i % op, i - i % op + op - 1, all[i - i % op].host, all[i].host, op);
+            return;
+        }
+}
+
 enum tp_status tp_placement_save_gemm(const struct tp_placement *all, int count, const char *path)
 {
     json_t *providers = json_object();

@@ -158,27 +158,62 @@ struct tp_share tp_worker_share(const struct tp_worker *worker, int sequences)
     return tp_share_of((size_t)sequences, worker->grid.data, worker->grid.d);
 }
 
-enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **plan)
+/* The groups of the largest replica; nobody said how large: so that each flight fills the pipe. */
+static int group_size_of(const struct tp_worker *worker, int batch)
 {
     const struct tp_settings *settings = worker->settings;
-    struct tp_slices slices = {.count = 0};
+    const int flights = settings->accumulate > 0 ? settings->accumulate : 1;
+    const int stages = worker->grid.pipe_size, most = (batch - 1) / flights + 1;
 
-    if (settings->slices)
-        TP_TRY(tp_slices_parse(settings->slices, worker->seq_len, &slices));
+    return settings->group_size > 0 ? settings->group_size : (most - 1) / stages + 1;
+}
+
+/* Deals the groups out to --accumulate flights. */
+static enum tp_status deal_flights(const struct tp_worker *worker, struct tp_plan **plan)
+{
+    const int flights = worker->settings->accumulate;
+    struct tp_plan *dealt;
+
+    if (flights <= 1)
+        return TP_OK;
+    if (flights > (*plan)->n_groups)
+        return tp_fail(TP_ERR_USAGE,
+                       "--accumulate %d: expected at most %d, the groups of a step of %d sequences",
+                       flights, (*plan)->n_groups, (*plan)->batch);
+    TP_TRY(tp_plan_in_flights(*plan, flights, &dealt));
+    tp_plan_free(*plan);
+    *plan = dealt;
+    return TP_OK;
+}
+
+enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **out)
+{
+    const struct tp_settings *settings = worker->settings;
+    const struct tp_grid *grid = &worker->grid;
+    const int batch = (int)tp_share_of((size_t)settings->batch, grid->data, 0).count;
     const enum tp_schedule_kind schedule = settings->schedule == TP_SEARCH_AUTO
                                                ? TP_SCHEDULE_TERAPIPE
                                                : (enum tp_schedule_kind)settings->schedule;
-    const int batch = (int)tp_share_of((size_t)settings->batch, worker->grid.data, 0).count;
+    struct tp_slices slices = {.count = 0};
+    struct tp_plan *plan;
+
+    if (settings->slices)
+        TP_TRY(tp_slices_parse(settings->slices, worker->seq_len, &slices));
     enum tp_status status =
-        tp_plan_default(&worker->model, worker->seq_len, batch, worker->grid.pipe_size, schedule,
-                        settings->group_size, settings->slices ? &slices : NULL, plan);
+        tp_plan_default(&worker->model, worker->seq_len, batch, grid->pipe_size, schedule,
+                        group_size_of(worker, batch), settings->slices ? &slices : NULL, &plan);
     tp_slices_fini(&slices);
     if (status != TP_OK)
         return status;
-    (*plan)->data = worker->grid.data;
-    (*plan)->op = worker->grid.op;
-    (*plan)->recompute = settings->recompute == TP_RECOMPUTE_CELL;
-    return TP_OK;
+    plan->data = grid->data;
+    plan->op = grid->op;
+    plan->recompute = settings->recompute == TP_RECOMPUTE_CELL;
+    status = deal_flights(worker, &plan);
+    if (status == TP_OK)
+        *out = plan;
+    else
+        tp_plan_free(plan);
+    return status;
 }
 
 enum tp_status tp_worker_schedule(const struct tp_worker *worker, const struct tp_plan *plan,
@@ -242,8 +277,10 @@ static enum tp_status choose_device(struct tp_worker *worker)
     enum tp_status status = tp_placement_choose(worker->settings, &worker->grid, &mine);
     TP_TRY(tp_phase_end(worker->world, status));
     TP_TRY(tp_placement_gather(worker->world, &mine, all));
-    if (rank == 0)
+    if (rank == 0) {
         tp_placement_print(all, tp_comm_size(worker->world));
+        tp_placement_warn(all, tp_comm_size(worker->world), worker->grid.op);
+    }
     return TP_OK;
 }
 
