@@ -117,13 +117,16 @@ void add_weighted(float16 *o, const float16 p[KEYS], const global float *v, int 
                 p6 * v6[d] + p7 * v7[d];
 }
 
-// p *= mask for KEYS keys, the first of which has that index in the masks of its head.
-void drop_weights(float16 p[KEYS], uint index, int16 position, int sequence, ulong rng, uint threshold,
-                  float scale)
+// The masks of KEYS keys, the first of which has that index.
+void draw_masks(float16 kept[KEYS], uint index, int16 position, int sequence, ulong rng, uint threshold,
+                float scale)
 {
-    float16 kept[KEYS];
-    kept_weights(kept, index, position, sequence, rng, threshold, scale);
-    kept_weights(kept + 4, index + 4, position, sequence, rng, threshold, scale);
+    for (int i = 0; i < KEYS; i += 4)
+        kept_weights(kept + i, index + i, position, sequence, rng, threshold, scale);
+}
+
+void drop_weights(float16 p[KEYS], const float16 kept[KEYS])
+{
     for (int i = 0; i < KEYS; i++)
         p[i] *= kept[i];
 }
@@ -144,6 +147,8 @@ kernel void attention_forward(global float *out, ulong out0, global float *lse, 
     const size_t head = item / tiles; // [sequences, H]
     const int h = head % H, C = H * D;
     const size_t row = head / H * S + first;
+    const int sequence = first_sequence + head / H;
+    const uint masks = (first_head + h) * (uint)stride; // index of the head's first
     const global float *k = key + key0 + head * T * DS;
     const global float *v = value + value0 + head * T * DS;
     const int16 position = P + first + lane; // of the lane's query; it sees keys up to there
@@ -177,9 +182,11 @@ kernel void attention_forward(global float *out, ulong out0, global float *lse, 
             s[i] = exp_lanes(s[i] - top);
             sum += s[i];
         }
-        if (threshold != 0)
-            drop_weights(s, (first_head + h) * (uint)stride + j, position, first_sequence + head / H, rng,
-                         threshold, kept_scale);
+        if (threshold != 0) {
+            float16 kept[KEYS];
+            draw_masks(kept, masks + j, position, sequence, rng, threshold, kept_scale);
+            drop_weights(s, kept);
+        }
         add_weighted(o, s, v + (size_t)j * DS, last);
     }
 
@@ -256,6 +263,8 @@ kernel void attention_backward(global float *dquery, ulong dquery0, global float
     if (head >= (size_t)sequences * H)
         return;
     const int h = head % H, C = H * D;
+    const int sequence = first_sequence + head / H;
+    const uint masks = (first_head + h) * (uint)stride;
     const float scale = rsqrt((float)D);
     const size_t cache = head * T * DS;
 
@@ -284,19 +293,20 @@ kernel void attention_backward(global float *dquery, ulong dquery0, global float
         for (int j = 0; j < end; j += KEYS) {
             const int last = min(KEYS, end - j) - 1;
             const size_t at_key = cache + (size_t)j * DS;
-            float16 p[KEYS], ds[KEYS];
+            float16 p[KEYS], ds[KEYS], kept[KEYS];
             score_keys(p, q, key + key0 + at_key, last);
             score_keys(ds, g, value + value0 + at_key, last);
-            const uint index = (first_head + h) * (uint)stride + j;
-            if (threshold != 0)
-                drop_weights(ds, index, position, first_sequence + head / H, rng, threshold, kept_scale);
+            if (threshold != 0) {
+                draw_masks(kept, masks + j, position, sequence, rng, threshold, kept_scale);
+                drop_weights(ds, kept);
+            }
             for (int i = 0; i < KEYS; i++) {
                 p[i] = select((float16)(0.0f), exp_lanes(p[i] - log_sum),
                               position >= j + i && (int16)(i <= last ? -1 : 0));
                 ds[i] = p[i] * (ds[i] - delta);
             }
             if (threshold != 0)
-                drop_weights(p, index, position, first_sequence + head / H, rng, threshold, kept_scale);
+                drop_weights(p, kept);
             add_weighted(dq, ds, key + key0 + at_key, last);
             global float *dk = dkey + dkey0 + at_key, *dv = dvalue + dvalue0 + at_key;
             add_key_gradients(dk, dv, (const float *)p, (const float *)ds, g_rows, q_rows, min(3, last));

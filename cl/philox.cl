@@ -4,24 +4,34 @@
 
 #define DROPOUT_USE 4 // TP_RNG_DROPOUT
 
-// Ten rounds over the lanes of a vector type.
-#define PHILOX(name, type)                                                                                   \
+// Ten rounds over the lanes of a vector type. Products have 64 bits: they are made of every other lane at a
+// time, as a vector of half as many wide lanes.
+#define PHILOX(name, type, wide)                                                                             \
+    void name##_multiply(type *high, type *low, type x, uint y)                                              \
+    {                                                                                                        \
+        const wide lower = 0xffffffff;                                                                       \
+        const wide odd = (as_##wide(x) >> 32) * y, even = (as_##wide(x) & lower) * y;                        \
+        *high = as_##type(even >> 32 | (odd & ~lower));                                                      \
+        *low = as_##type((even & lower) | odd << 32);                                                        \
+    }                                                                                                        \
+                                                                                                             \
     void name(type *c0, type *c1, type *c2, type *c3, ulong key)                                             \
     {                                                                                                        \
         uint k0 = (uint)key, k1 = (uint)(key >> 32);                                                         \
+        type high0, low0, high1, low1;                                                                       \
         for (int round = 0; round < 10; round++) {                                                           \
-            const type high0 = mul_hi(*c0, (type)(0xd2511f53u)), low0 = *c0 * 0xd2511f53u;                   \
-            const type high1 = mul_hi(*c2, (type)(0xcd9e8d57u)), low1 = *c2 * 0xcd9e8d57u;                   \
+            name##_multiply(&high0, &low0, *c0, 0xd2511f53);                                                 \
+            name##_multiply(&high1, &low1, *c2, 0xcd9e8d57);                                                 \
             *c0 = high1 ^ *c1 ^ k0;                                                                          \
             *c1 = low1;                                                                                      \
             *c2 = high0 ^ *c3 ^ k1;                                                                          \
             *c3 = low0;                                                                                      \
-            k0 += 0x9e3779b9u;                                                                               \
-            k1 += 0xbb67ae85u;                                                                               \
+            k0 += 0x9e3779b9;                                                                                \
+            k1 += 0xbb67ae85;                                                                                \
         }                                                                                                    \
     }
-PHILOX(philox4, uint4)
-PHILOX(philox16, uint16)
+PHILOX(philox4, uint4, ulong2)
+PHILOX(philox16, uint16, ulong8)
 
 // What channels [c, c + 16) of a token are multiplied with: 0 or scale.
 float16 kept_channels(int c, int token, int sequence, ulong key, uint threshold, float scale)

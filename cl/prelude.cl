@@ -52,7 +52,8 @@ float max_lanes(float16 v)
 }
 
 // e^x within 2 ulp; exactly 0 below -87, so that masked scores leave no denormals behind; NaN stays NaN.
-// Cody-Waite reduction, the polynomial of Cephes' expf, rounding and scaling by the bits of a float.
+// Cody-Waite reduction, the polynomial of Cephes' expf, rounding by the bits of a float, scaling by a power of
+// two made of them: a product, since a sum of bits would make numbers of some NaNs.
 float16 exp_lanes(float16 x)
 {
     const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer in the low bits
@@ -68,6 +69,6 @@ float16 exp_lanes(float16 x)
     p = p * f + 1.6666665459e-1f;
     p = p * f + 5.0000001201e-1f;
     p = p * (f * f) + f + 1.0f;
-    float16 e = as_float16(as_int16(p) + (as_int16(r) << 23));
+    float16 e = p * as_float16((as_int16(r) << 23) + 0x3f800000);
     return select(e, (float16)(0.0f), x < -87.0f);
 }

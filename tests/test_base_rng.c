@@ -129,6 +129,56 @@ START_TEST(normal_does_not_depend_on_the_parts)
 }
 END_TEST
 
+/* Numbers that another implementation of Philox gave for these counters. */
+START_TEST(dropout_is_what_it_was)
+{
+    const uint64_t key = tp_dropout_key(1337, (7LL << 32) + 12, TP_DROPOUT_ATTENTION, 11);
+
+    ck_assert_uint_eq(key, 0x434e8209a3b76891);
+    ck_assert_uint_eq(tp_dropout_key(1337, 0, TP_DROPOUT_EMBEDDING, 0), 0x28aac54ecdb5b95a);
+    ck_assert_uint_eq(tp_dropout_bits(key, 5, 1023, 6), 0x96f9e078);
+    ck_assert_uint_eq(tp_dropout_bits(0x0123456789abcdef, 70000, 2047, 0xfffffffd), 0x295bb0b1);
+}
+END_TEST
+
+START_TEST(dropout_bits_are_words_of_blocks)
+{
+    const struct tp_rng rng = {.seed = 99, .use = TP_RNG_DROPOUT, .stream = 6};
+    uint32_t block[4];
+
+    for (uint32_t index = 0; index < 64; index++) {
+        tp_rng_block(&rng, index / 4 | 9ULL << 32, block);
+        ck_assert_uint_eq(tp_dropout_bits(99, 6, 9, index), block[index % 4]);
+    }
+}
+END_TEST
+
+static int compare(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* No two steps, places, layers or seeds have the same masks. */
+START_TEST(dropout_keys_differ)
+{
+    enum { SEEDS = 3, STEPS = 20, LAYERS = 12 };
+    uint64_t keys[SEEDS * STEPS * LAYERS * TP_DROPOUT_PLACES];
+    size_t n = 0;
+
+    for (uint64_t seed = 0; seed < SEEDS; seed++)
+        for (int step = 0; step < STEPS; step++)
+            for (int layer = 0; layer < LAYERS; layer++)
+                for (int place = 0; place < TP_DROPOUT_PLACES; place++)
+                    keys[n++] = tp_dropout_key(seed, step, (enum tp_dropout_place)place, layer);
+    ck_assert_uint_eq(n, sizeof keys / sizeof *keys);
+    qsort(keys, n, sizeof *keys, compare);
+    for (size_t i = 1; i < n; i++)
+        ck_assert(keys[i] != keys[i - 1]);
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("rng");
@@ -139,5 +189,8 @@ int main(void)
     tcase_add_test(cases, below_is_the_high_part_of_a_product);
     tcase_add_test(cases, normal_has_its_moments);
     tcase_add_test(cases, normal_does_not_depend_on_the_parts);
+    tcase_add_test(cases, dropout_is_what_it_was);
+    tcase_add_test(cases, dropout_bits_are_words_of_blocks);
+    tcase_add_test(cases, dropout_keys_differ);
     return expect_run(cases);
 }

@@ -211,51 +211,133 @@ START_TEST(cross_entropy_holds_for_any_size_and_offset)
 }
 END_TEST
 
-/* What is not finite has to show in the loss: a skipped step depends on it. */
+/* What is not finite has to show in the loss: a skipped step depends on it. The first is infinite,
+ * others are NaNs of all kinds. */
+static const uint32_t not_finite[] = {0x7f800000, 0x7fc00000, 0xffc00000, 0x7fc00001,
+                                      0x7f800001, 0xffffffff, 0x7fffffff, 0x7fc000ff};
+enum { N_NOT_FINITE = sizeof(not_finite) / sizeof(not_finite[0]) };
+
 START_TEST(cross_entropy_shows_what_is_not_finite)
 {
-    const float bad[] = {NAN, INFINITY};
     static float logits[100];
     for (int place = 0; place < 100; place += 9) {
         for (int i = 0; i < 100; i++)
             logits[i] = wave((size_t)i, 1.0);
-        logits[place] = bad[_i];
+        memcpy(&logits[place], &not_finite[_i], sizeof(float));
         ck_assert(!isfinite(loss_of(logits, 100, 40, 0.1f, 1 + place % 4)) ||
-                  (_i == 1 && place == 40));
+                  (_i == 0 && place == 40));
     }
 }
 END_TEST
 
-/* Masks are the host's, whichever way a sequence is cut. */
+static struct tp_dropout dropout_with(double p, enum tp_dropout_place place)
+{
+    return (struct tp_dropout){.key = tp_dropout_key(1337, 1234567890123, place, 3),
+                               .threshold = (uint32_t)(p * 0x1p32),
+                               .scale = (float)(1 / (1 - p)),
+                               .first_sequence = 5};
+}
+
+static float mask(const struct tp_dropout *dropout, int sequence, int token, int index)
+{
+    const uint32_t bits =
+        tp_dropout_bits(dropout->key, dropout->first_sequence + sequence, token, (uint32_t)index);
+    return bits < dropout->threshold ? 0.0f : dropout->scale;
+}
+
+static const struct tp_tokens_at cuts[] = {
+    /* sequences, S, P, T */
+    {3, 21, 0, 21}, {3, 1, 0, 21},       {3, 13, 5, 21},
+    {3, 1, 20, 21}, {1, 30, 1000, 1030}, {5, 1, 0, 1},
+};
+enum { N_CUTS = sizeof(cuts) / sizeof(cuts[0]) };
+
+/* Masks are the host's, whichever way a sequence is cut: alone, in place, and at a branch's end. */
 START_TEST(dropout_is_the_hosts)
 {
-    enum { C = 37, T = 21, SEQUENCES = 3 };
-    static const int cuts[][3] = {{0, T, 0}, {0, 1, 20}, {5, 13, 3}, {20, 1, 0}}; /* P, S */
-    static float x[SEQUENCES * T * C], y[SEQUENCES * T * C];
-    const uint64_t key = tp_dropout_key(1337, 1234567890123, TP_DROPOUT_MLP, 3);
-    const struct tp_dropout dropout = {
-        .key = key, .threshold = (uint32_t)(0.3 * 0x1p32), .scale = 1 / 0.7f, .first_sequence = 5};
-    int dropped = 0, count = 0;
+    static const int widths[] = {1, 16, 37, 100};
+    static float x[MOST], y[MOST], residual[MOST], bias[100];
+    const struct tp_tokens_at *where = &cuts[_i];
+    const struct tp_dropout dropout = dropout_with(0.3, TP_DROPOUT_MLP),
+                            none = dropout_with(0, TP_DROPOUT_MLP);
 
-    for (int i = 0; i < SEQUENCES * T * C; i++)
-        x[i] = 1.0f;
-    for (size_t cut = 0; cut < sizeof cuts / sizeof *cuts; cut++) {
-        const int P = cuts[cut][0], S = cuts[cut][1];
-        const struct tp_tokens_at where = {.sequences = SEQUENCES, .S = S, .P = P, .T = T};
-        const size_t n = (size_t)(SEQUENCES * S * C);
-        struct tp_view dev_x = upload(x, n), dev_y = zeros(n);
-        ck_assert_int_eq(tp_dropout(device, dev_y, dev_x, &where, C, &dropout), TP_OK);
-        download(y, dev_y, n);
-        for (int row = 0; row < SEQUENCES * S; row++)
-            for (int c = 0; c < C; c++) {
-                const uint32_t bits = tp_dropout_bits(key, 5 + row / S, P + row % S, (uint32_t)c);
-                const bool drop = bits < dropout.threshold;
-                ck_assert(y[row * C + c] == (drop ? 0.0f : dropout.scale));
-                dropped += drop;
-                count++;
-            }
+    for (int i = 0; i < MOST; i++) {
+        x[i] = wave((size_t)i, 1.0);
+        residual[i] = wave((size_t)i + 5, 2.0);
     }
-    ck_assert_double_eq_tol(dropped / (double)count, 0.3, 4 * sqrt(0.3 * 0.7 / count));
+    for (int i = 0; i < 100; i++)
+        bias[i] = wave((size_t)i + 9, 0.5);
+    for (int w = 0; w < 4; w++) {
+        const int C = widths[w], rows = where->sequences * where->S;
+        const size_t n = (size_t)(rows * C);
+        struct tp_view dev_x = upload(x, n + 1), dev_y = zeros(n + 1), again = upload(x, n),
+                       end = upload(x, n), plain = upload(x, n), dev_residual = upload(residual, n),
+                       dev_bias = upload(bias, (size_t)C);
+        static float in_place[MOST], dropped[MOST], kept[MOST];
+        ck_assert_int_eq(tp_dropout(device, dev_y, dev_x, where, C, &dropout), TP_OK);
+        ck_assert_int_eq(tp_dropout(device, again, again, where, C, &dropout), TP_OK);
+        ck_assert_int_eq(tp_bias_residual(device, end, dev_residual, dev_bias, where, C, &dropout),
+                         TP_OK);
+        ck_assert_int_eq(tp_bias_residual(device, plain, dev_residual, dev_bias, where, C, &none),
+                         TP_OK);
+        download(y, dev_y, n + 1);
+        download(in_place, again, n);
+        download(dropped, end, n);
+        download(kept, plain, n);
+        ck_assert(y[n] == 0.0f);
+        ck_assert_mem_eq(in_place, y, n * sizeof(float));
+        for (size_t i = 0; i < n; i++) {
+            const int row = (int)i / C, c = (int)i % C;
+            const float m = mask(&dropout, row / where->S, where->P + row % where->S, c);
+            ck_assert(y[i] == x[i] * m);
+            ck_assert(kept[i] == x[i] + bias[c] + residual[i]);
+            ck_assert_double_eq_tol((double)dropped[i],
+                                    (double)((x[i] + bias[c]) * m) + (double)residual[i], 1e-6);
+        }
+    }
+}
+END_TEST
+
+/* An element is dropped from the threshold on that is just above its 32 bits. */
+START_TEST(dropout_compares_all_bits)
+{
+    enum { C = 21 };
+    const struct tp_tokens_at where = {.sequences = 1, .S = 1, .P = 2147483000, .T = 1};
+    struct tp_dropout dropout = {.key = 0xfedcba9876543210, .scale = 2, .first_sequence = 70000};
+    float ones[C], y[C];
+
+    for (int c = 0; c < C; c++)
+        ones[c] = 1.0f;
+    struct tp_view dev_x = upload(ones, C), dev_y = zeros(C);
+    for (int c = 0; c < C; c++)
+        for (uint32_t above = 0; above < 2; above++) {
+            dropout.threshold =
+                tp_dropout_bits(dropout.key, 70000, 2147483000, (uint32_t)c) + above;
+            ck_assert_int_eq(tp_dropout(device, dev_y, dev_x, &where, C, &dropout), TP_OK);
+            download(y, dev_y, C);
+            ck_assert(y[c] == (above ? 0.0f : 2.0f));
+        }
+}
+END_TEST
+
+START_TEST(dropout_drops_its_share)
+{
+    enum { ROWS = 200, C = 100 };
+    static const double shares[] = {0.1, 0.5, 0.9};
+    static float x[ROWS * C], y[ROWS * C];
+    const struct tp_tokens_at where = {.sequences = 1, .S = ROWS, .P = 0, .T = ROWS};
+    const double p = shares[_i];
+    const struct tp_dropout dropout = dropout_with(p, TP_DROPOUT_EMBEDDING);
+    int dropped = 0;
+
+    for (int i = 0; i < ROWS * C; i++)
+        x[i] = 1.0f;
+    struct tp_view dev_x = upload(x, ROWS * C), dev_y = zeros(ROWS * C);
+    ck_assert_int_eq(tp_dropout(device, dev_y, dev_x, &where, C, &dropout), TP_OK);
+    download(y, dev_y, ROWS * C);
+    for (int i = 0; i < ROWS * C; i++)
+        dropped += y[i] == 0.0f;
+    ck_assert_double_eq_tol(dropped / (double)(ROWS * C), p, 4 * sqrt(p * (1 - p) / (ROWS * C)));
 }
 END_TEST
 
@@ -264,7 +346,7 @@ START_TEST(embeddings_of_parts_add_up)
 {
     enum { C = 19, V = 23, T = 9, P = 2, S = 5, SEQUENCES = 2, ROWS = SEQUENCES * S };
     static float wte[V * C], wpe[T * C], whole[ROWS * C], part[ROWS * C], sum[ROWS * C];
-    static float dwte[V * C], dpart[V * C];
+    static float dwte[V * C], dwpe[T * C], dpart[V * C];
     int32_t tokens[SEQUENCES * T];
     const struct tp_tokens_at where = {.sequences = SEQUENCES, .S = S, .P = P, .T = T};
     const struct tp_vocabulary all = {0, V};
@@ -291,24 +373,27 @@ START_TEST(embeddings_of_parts_add_up)
         tp_embedding_backward(device, dev_dwte, dev_dwpe, dev_tokens, dev_x, &where, C, &all),
         TP_OK);
     download(dwte, dev_dwte, V * C);
+    download(dwpe, dev_dwpe, T * C);
     for (int ranks = 2; ranks <= 3; ranks++) {
         memset(sum, 0, sizeof sum);
         for (int r = 0; r < ranks; r++) {
             const struct tp_share share = tp_share_of(V, ranks, r);
             const struct tp_vocabulary own = {(int)share.first, (int)share.count};
             struct tp_view dev_part = tp_view_at(dev_wte, share.first * C), dx = zeros(ROWS * C);
-            struct tp_view dev_dpart = zeros(share.count * C);
+            struct tp_view dev_dpart = zeros(share.count * C), dev_dall = zeros(T * C);
             ck_assert_int_eq(tp_embedding_forward(device, dx, dev_tokens, dev_part, dev_wpe, &where,
                                                   C, &own, r == 0),
                              TP_OK);
             download(part, dx, ROWS * C);
             for (int i = 0; i < ROWS * C; i++)
                 sum[i] += part[i];
-            ck_assert_int_eq(tp_embedding_backward(device, dev_dpart, zeros(T * C), dev_tokens,
-                                                   dev_x, &where, C, &own),
+            ck_assert_int_eq(tp_embedding_backward(device, dev_dpart, dev_dall, dev_tokens, dev_x,
+                                                   &where, C, &own),
                              TP_OK);
             download(dpart, dev_dpart, share.count * C);
             ck_assert_mem_eq(dpart, dwte + share.first * C, share.count * C * sizeof(float));
+            download(dpart, dev_dall, T * C);
+            ck_assert_mem_eq(dpart, dwpe, sizeof dwpe);
         }
         ck_assert_mem_eq(sum, whole, sizeof whole);
     }
@@ -346,6 +431,174 @@ START_TEST(layer_norm_holds_for_constant_and_offset_rows)
 }
 END_TEST
 
+/* --- attention with dropped weights, against plain loops in double precision */
+
+enum { HEADS = 3, SEQUENCES = 2, TOKENS = 45, WIDEST = 64 };
+
+/* One slice's numbers: rows are [row][head][d], caches [sequence][head][token][stride]. */
+struct attention_case {
+    struct tp_attention where;
+    int stride;
+    float query[SEQUENCES * TOKENS * HEADS * WIDEST], dout[SEQUENCES * TOKENS * HEADS * WIDEST];
+    float key[SEQUENCES * HEADS * TOKENS * WIDEST], value[SEQUENCES * HEADS * TOKENS * WIDEST];
+    double out[SEQUENCES * TOKENS * HEADS * WIDEST], dquery[SEQUENCES * TOKENS * HEADS * WIDEST];
+    double dkey[SEQUENCES * HEADS * TOKENS * WIDEST], dvalue[SEQUENCES * HEADS * TOKENS * WIDEST];
+};
+
+static size_t row_count(const struct tp_attention *where)
+{
+    return (size_t)(where->sequences * where->S * where->H * where->D);
+}
+
+static size_t cache_count(const struct attention_case *a)
+{
+    return (size_t)(SEQUENCES * HEADS * TOKENS * a->stride);
+}
+
+static void fill_case(struct attention_case *a)
+{
+    const struct tp_attention *w = &a->where;
+
+    a->stride = (w->D + 15) / 16 * 16;
+    for (size_t i = 0; i < row_count(w); i++) {
+        a->query[i] = wave(i, 1.5);
+        a->dout[i] = wave(i + 3, 1.0);
+    }
+    for (size_t i = 0; i < cache_count(a); i++) {
+        const bool there = (int)i % a->stride < w->D;
+        a->key[i] = there ? wave(i + 11, 1.5) : 0.0f;
+        a->value[i] = there ? wave(i + 17, 1.0) : 0.0f;
+        a->dkey[i] = a->dvalue[i] = there ? 0.25 : 0; /* what later slices added */
+    }
+}
+
+/* One query's part. At: of the row's elements; first: of the cache's elements at token 0. */
+static void attend(struct attention_case *a, const struct tp_dropout *dropout, int sequence,
+                   int head, int position, size_t at, size_t first)
+{
+    const struct tp_attention *w = &a->where;
+    const int D = w->D, mask_stride = (w->positions + 3) / 4 * 4;
+    double p[TOKENS], kept[TOKENS], total = 0, delta = 0;
+
+    for (int s = 0; s <= position; s++) {
+        double score = 0;
+        for (int d = 0; d < D; d++)
+            score += (double)a->query[at + d] * (double)a->key[first + s * a->stride + d];
+        p[s] = exp(score / sqrt(D));
+        total += p[s];
+        kept[s] =
+            (double)mask(dropout, sequence, position, (w->first_head + head) * mask_stride + s);
+    }
+    for (int d = 0; d < D; d++) {
+        a->out[at + d] = a->dquery[at + d] = 0;
+        for (int s = 0; s <= position; s++)
+            a->out[at + d] += p[s] / total * kept[s] * (double)a->value[first + s * a->stride + d];
+        delta += a->out[at + d] * (double)a->dout[at + d];
+    }
+    for (int s = 0; s <= position; s++) {
+        const size_t there = first + s * a->stride;
+        double dp = 0;
+        for (int d = 0; d < D; d++) {
+            dp += kept[s] * (double)a->dout[at + d] * (double)a->value[there + d];
+            a->dvalue[there + d] += p[s] / total * kept[s] * (double)a->dout[at + d];
+        }
+        for (int d = 0; d < D; d++) {
+            const double ds = p[s] / total * (dp - delta) / sqrt(D);
+            a->dquery[at + d] += ds * (double)a->key[there + d];
+            a->dkey[there + d] += ds * (double)a->query[at + d];
+        }
+    }
+}
+
+static void attend_all(struct attention_case *a, const struct tp_dropout *dropout)
+{
+    const struct tp_attention *w = &a->where;
+
+    for (int row = 0; row < w->sequences * w->S; row++)
+        for (int h = 0; h < w->H; h++)
+            attend(a, dropout, row / w->S, h, w->P + row % w->S, (size_t)((row * w->H + h) * w->D),
+                   (size_t)((row / w->S * w->H + h) * w->T * a->stride));
+}
+
+/* All numbers are of order 1, a single key's query gradient, which is 0, of differences of such. */
+static void expect_near(const char *name, struct tp_view found, const double *expected,
+                        size_t count)
+{
+    static float values[SEQUENCES * TOKENS * HEADS * WIDEST];
+    double squares = 0;
+
+    download(values, found, count);
+    for (size_t i = 0; i < count; i++)
+        squares += ((double)values[i] - expected[i]) * ((double)values[i] - expected[i]);
+    const double error = sqrt(squares / (double)count);
+    ck_assert_msg(error <= 1e-6, "%s: differs by %g", name, error);
+}
+
+/* The numbers that later slices left in a gradient's cache. */
+static struct tp_view started(const double *gradient, size_t count)
+{
+    static float start[SEQUENCES * HEADS * TOKENS * WIDEST];
+
+    for (size_t i = 0; i < count; i++)
+        start[i] = (float)gradient[i];
+    return upload(start, count);
+}
+
+static void check_attention(struct attention_case *a, double p)
+{
+    const struct tp_attention *w = &a->where;
+    const struct tp_dropout dropout = dropout_with(p, TP_DROPOUT_WEIGHTS);
+
+    fill_case(a);
+    const size_t rows = row_count(w), cache = cache_count(a);
+    struct tp_view query = upload(a->query, rows), key = upload(a->key, cache),
+                   value = upload(a->value, cache), dout = upload(a->dout, rows), out = zeros(rows),
+                   lse = zeros(rows), dquery = zeros(rows), dkey = started(a->dkey, cache),
+                   dvalue = started(a->dvalue, cache);
+    attend_all(a, &dropout);
+    ck_assert_int_eq(tp_attention_forward(device, out, lse, query, key, value, w, &dropout), TP_OK);
+    ck_assert_int_eq(tp_attention_backward(device, dquery, dkey, dvalue, dout, out, lse, query, key,
+                                           value, w, &dropout),
+                     TP_OK);
+    expect_near("out", out, a->out, rows);
+    expect_near("dquery", dquery, a->dquery, rows);
+    expect_near("dkey", dkey, a->dkey, cache);
+    expect_near("dvalue", dvalue, a->dvalue, cache);
+}
+
+static const int head_widths[] = {4, 24, 64};
+static const char *device_index;
+
+/* Slices anywhere; the heads of an op rank that is not the first; positions that are no multiple of
+ * 4. */
+START_TEST(attention_drops_the_hosts_weights)
+{
+    static const int slices[][2] = {{0, 45}, {0, 16}, {7, 13}, {33, 12}, {44, 1}, {0, 1}}; /* P S */
+    static struct attention_case a;
+    struct tp_device *usual = device;
+    const struct tp_device_options options = {
+        .index = device_index, .threads = 1, .head_width = head_widths[_i]};
+
+    ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
+    for (size_t i = 0; i < sizeof slices / sizeof *slices; i++)
+        for (int dropped = 0; dropped < 2; dropped++) {
+            setup();
+            a.where = (struct tp_attention){.sequences = SEQUENCES,
+                                            .S = slices[i][1],
+                                            .P = slices[i][0],
+                                            .T = TOKENS,
+                                            .H = HEADS,
+                                            .D = head_widths[_i],
+                                            .first_head = 5 * dropped,
+                                            .positions = TOKENS + 1};
+            check_attention(&a, 0.3 * dropped);
+            teardown();
+        }
+    tp_device_close(device);
+    device = usual;
+}
+END_TEST
+
 int main(void)
 {
     struct tp_device_info *infos;
@@ -355,8 +608,9 @@ int main(void)
         fprintf(stderr, "no OpenCL device\n");
         return 77;
     }
+    device_index = infos[0].index;
     const struct tp_device_options options = {
-        .index = infos[0].index, .threads = 1, .head_width = 12};
+        .index = device_index, .threads = 1, .head_width = 12};
     if (tp_device_open(&options, &device) != TP_OK)
         return 1;
     Suite *suite = suite_create("kernels");
@@ -366,12 +620,18 @@ int main(void)
     tcase_add_loop_test(test, adamw_is_the_formula, 0, N_LENGTHS);
     tcase_add_test(test, gelu_holds_everywhere);
     tcase_add_loop_test(test, cross_entropy_holds_for_any_size_and_offset, 0, N_LENGTHS);
-    tcase_add_loop_test(test, cross_entropy_shows_what_is_not_finite, 0, 2);
-    tcase_add_test(test, dropout_is_the_hosts);
+    tcase_add_loop_test(test, cross_entropy_shows_what_is_not_finite, 0, N_NOT_FINITE);
+    tcase_add_loop_test(test, dropout_is_the_hosts, 0, N_CUTS);
+    tcase_add_test(test, dropout_compares_all_bits);
+    tcase_add_loop_test(test, dropout_drops_its_share, 0, 3);
     tcase_add_test(test, embeddings_of_parts_add_up);
     tcase_add_loop_test(test, layer_norm_holds_for_constant_and_offset_rows, 0, N_LENGTHS);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
+    TCase *attention = tcase_create("attention"); /* opens devices of its own */
+    tcase_add_loop_test(attention, attention_drops_the_hosts_weights, 0, 3);
+    tcase_set_timeout(attention, 300);
+    suite_add_tcase(suite, attention);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
     srunner_run_all(runner, CK_ENV);
