@@ -101,6 +101,9 @@ works '^Once' "$mpiexec" -n 2 "$terapipe" generate --load ok --prompt Once --max
 "$mpiexec" -n 2 "$terapipe" generate --load ok --prompt ab --max-new-tokens 50 --temperature 0 \
     >two 2>err
 cmp -s one two || complain "generate should not depend on the number of stages"
+"$mpiexec" -n 2 "$terapipe" generate --load ok --prompt ab --max-new-tokens 50 --temperature 0 \
+    --op 2 >two 2>err
+cmp -s one two || complain "generate should not depend on the number of op ranks"
 [ "$(wc -c <one)" -eq 53 ] || complain "generate should print 2 + 50 bytes and a newline"
 [ "$(grep -c 'note: the text will be longer' err)" -eq 1 ] || complain "generate should say once that"
 
@@ -110,8 +113,18 @@ works '^wrote two.json$' "$mpiexec" -n 2 "$terapipe" profile $tiny --budget 0.5 
 grep -q '"format": "terapipe-profile"' profile.json && grep -q '"link"' two.json ||
     complain "profile should write profiles"
 
-# What devices measured decides the plan of a run, which can be run again and not be contradicted.
+# Replicas, op ranks and the rest; and what is measured for them.
 short="train $tiny --global-batch-size 4 --data-path text --train-iters 1"
+works '^check: loss .* apart at most' "$mpiexec" -n 2 "$terapipe" $short --op 2 --dropout 0.1 \
+    --schedule seq1f1b --slices 3 --group-size 1 --accumulate 2 --recompute cell --check
+works '^step     1/1' "$mpiexec" -n 4 "$terapipe" $short --op 2 --data 2 --zero --budget 0.5 --save both
+grep -q '"op": 2' both/profile.json && grep -q '"allreduce"' both/profile.json &&
+    grep -q '"data": 2' both/plan.json || complain "a run should have a plan for op ranks and replicas"
+works '^step     1/1' "$mpiexec" -n 4 "$terapipe" $short --plan both/plan.json
+works '^loss ' "$mpiexec" -n 4 "$terapipe" eval --load both --data-path text --op 2 --data 2 \
+    --global-batch-size 4
+
+# What devices measured decides the plan of a run, which can be run again and not be contradicted.
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --budget 0.5 --save planned
 grep -q '"predicted"' planned/plan.json && grep -q terapipe-profile planned/profile.json ||
     complain "a run should have a plan with what is predicted, and a profile"
@@ -124,12 +137,19 @@ judge 2 "--global-batch-size 3: contradicts --plan planned/plan.json.* 4" $? "a 
 # --- a mistaken command line ---------------------------------------------------------------------
 
 fails 2 'voodoo: unknown command' voodoo
-fails 2 '--op: unknown option' $train --op 2
+fails 2 '--tensor-model-parallel-size 3: expected a divisor of the model.s 4 heads' $train --op 3
+fails 2 '--data 2 x --pipeline-model-parallel-size 2 x --tensor-model-parallel-size 2: .*-n 8' \
+    $train --data 2 --pipe 2 --op 2 --global-batch-size 2
+fails 2 '--global-batch-size 1: expected at least 3' $train --data 3 --pipe 1 --op 1
+fails 2 '--accumulate 3: expected at most 2' $train --accumulate 3 --global-batch-size 2 \
+    --group-size 1
+fails 2 '--recompute.*all.*cell' $train --recompute all
+fails 2 '--dropout: .1. is not' $train --dropout 1
 fails 2 '--train: unknown option' $train --train 3
 fails 2 'surplus' $train surplus
 fails 2 '--train-iters.*0' $train --train-iters 0
 fails 2 '--lr.*fast' $train --lr fast
-fails 2 '--schedule.*1f1b.*gpipe' $train --schedule 1f1b
+fails 2 '--schedule.*2f2b.*seq1f1b' $train --schedule 2f2b
 fails 2 '--data-path' train --model tiny --train-iters 3
 fails 2 'no model' train --data-path text --train-iters 3
 fails 2 '--seq-length 65.*64' $train --seq-length 65

@@ -165,8 +165,8 @@ static enum tp_status begin_map(struct tp_device *device, struct tp_view view, s
         event = marker;
     } else if (code == CL_SUCCESS) {
         mapping->data = clEnqueueMapBuffer(
-            device->transfer, view.buffer->memory, CL_FALSE, flags[access], view.offset * 4, count * 4, marker != NULL ? 1 : 0, marker != NULL ? &marker : NULL,
-            &event, &code);
+            device->transfer, view.buffer->memory, CL_FALSE, flags[access], view.offset * 4,
+            count * 4, marker != NULL ? 1 : 0, marker != NULL ? &marker : NULL, &event, &code);
         if (marker != NULL)
             clReleaseEvent(marker);
         if (code == CL_SUCCESS)

@@ -81,6 +81,10 @@ static enum tp_status prepare(struct tp_generator *generator)
     const struct tp_settings *settings = worker->settings;
     int vocab_size = worker->model.vocab_size;
 
+    if (worker->grid.data > 1)
+        return tp_fail(TP_ERR_USAGE,
+                       "%d ranks were started, expected %d: a text has no use for replicas",
+                       tp_comm_size(worker->world), worker->grid.pipe_size * worker->grid.op);
     TP_TRY(check_tokenizer(generator));
     TP_TRY(check_prompt(settings->prompt, vocab_size));
     TP_TRY(tp_plan_default(&worker->model, worker->seq_len, 1, worker->grid.pipe_size,

@@ -75,6 +75,11 @@ static enum tp_status check_degrees(const struct tp_worker *worker, const struct
                        "--tensor-model-parallel-size %d: expected a divisor of the model's %d "
                        "heads, and at most n_inner, %d, and the vocabulary, %d",
                        op, model->n_head, model->n_inner, model->vocab_size);
+    if (worker->settings->batch > 0 && worker->settings->batch < degrees->data)
+        return tp_fail(TP_ERR_USAGE,
+                       "--global-batch-size %d: expected at least %d, a sequence for each replica "
+                       "(--data %d)",
+                       worker->settings->batch, degrees->data, degrees->data);
     if (needed != ranks)
         return tp_fail(
             TP_ERR_USAGE,
@@ -82,11 +87,6 @@ static enum tp_status check_degrees(const struct tp_worker *worker, const struct
             "--tensor-model-parallel-size %d: expected as many ranks, not %d (start with "
             "mpirun -n %lld)",
             degrees->data, degrees->pipe, op, ranks, needed);
-    if (worker->settings->batch < degrees->data)
-        return tp_fail(TP_ERR_USAGE,
-                       "--global-batch-size %d: expected at least %d, a sequence for each replica "
-                       "(--data %d)",
-                       worker->settings->batch, degrees->data, degrees->data);
     return TP_OK;
 }
 
