@@ -73,8 +73,11 @@ static enum tp_status run_step(struct bench *bench, struct cut *cut, struct tp_s
 {
     const struct tp_settings *s = &bench->settings.train;
     const struct tp_adamw adamw = {0, 0.9, 0.95, 1e-8, 0.1, 1};
-    const struct tp_cell_step step = {bench->inputs, bench->targets, s->batch,
-                                      1.0 / ((double)s->batch * s->seq_len), true};
+    const struct tp_cell_step step = {.inputs = bench->inputs,
+                                      .targets = bench->targets,
+                                      .sequences = s->batch,
+                                      .scale = 1.0 / ((double)s->batch * s->seq_len),
+                                      .train = true};
     TP_TRY(tp_engine_set_schedule(bench->worker.engine, cut->schedule));
     TP_TRY(tp_cell_begin_step(bench->worker.cell, &step));
     TP_TRY(tp_engine_run(bench->worker.engine, &adamw, 1.0, result));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "host_stage.h"
 
 enum { MAX_LAYERS = 8, MAX_POLLS = 4 };
@@ -271,6 +272,12 @@ static enum tp_status poll(void *self, enum tp_direction direction, const struct
     return TP_OK;
 }
 
+static void rest(void *self, double seconds)
+{
+    (void)self;
+    tp_clock_sleep(seconds);
+}
+
 static enum tp_status message_in(void *self, enum tp_direction direction,
                                  const struct tp_unit *unit, float **data, size_t *count)
 {
@@ -434,6 +441,7 @@ struct tp_stage host_stage_seam(struct host_stage *host)
         .self = host,
         .begin = begin,
         .poll = poll,
+        .rest = rest,
         .message_in = message_in,
         .message_in_done = message_in_done,
         .message_out = message_out,

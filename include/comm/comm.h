@@ -64,11 +64,12 @@ enum tp_status tp_comm_iallreduce_floats(struct tp_comm *comm, bool largest, flo
 enum tp_status tp_comm_test(struct tp_request *request, bool *done);
 
 /* What a loop that waits does between two looks: sleeps an eighth of the time that it has waited so
- * far, but TP_CLOCK_POLL at least and TP_COMM_PAUSE_MAX at most, in seconds. A sleep may cost 40 us
- * of the core, so a long wait should not look often, and a short one should not end late. since:
- * tp_clock_now() when the waiting began. Local. */
+ * far, but TP_CLOCK_POLL at least and most at most, in seconds. A sleep may cost 40 us of the core,
+ * so a long wait should not look often, and a short one should not end late. since: tp_clock_now()
+ * when the waiting began. Local. */
 #define TP_COMM_PAUSE_MAX 1e-3
-void tp_comm_pause(double since);
+double tp_comm_pause_seconds(double since, double most);
+void tp_comm_pause(double since); /* sleeps them; most TP_COMM_PAUSE_MAX */
 
 /* Tests and pauses until it has. Local. TP_ERR_COMM; TP_ERR_STUCK from the watchdog. */
 enum tp_status tp_comm_wait(struct tp_request *request);

@@ -70,6 +70,9 @@ enum tp_status tp_mapping_begin(struct tp_device *device, struct tp_view view, s
 enum tp_status tp_mapping_ready(struct tp_mapping *mapping, bool *ready);
 /* Waits until it has begun. TP_ERR_DEVICE. */
 enum tp_status tp_mapping_wait(struct tp_mapping *mapping);
+/* Rests for so many seconds, or until a turn of the host has begun, of any mapping, since the latest
+ * rest. May end early. Local. */
+void tp_device_rest(double seconds);
 /* Ends it: commands enqueued from now on see what the host wrote. */
 enum tp_status tp_mapping_end(struct tp_mapping *mapping);
 

@@ -127,14 +127,17 @@ enum tp_status tp_comm_test(struct tp_request *request, bool *done)
     return TP_OK;
 }
 
+double tp_comm_pause_seconds(double since, double most)
+{
+    const double pause = (tp_clock_now() - since) / 8;
+    if (pause < TP_CLOCK_POLL)
+        return TP_CLOCK_POLL;
+    return pause < most ? pause : most;
+}
+
 void tp_comm_pause(double since)
 {
-    double pause = (tp_clock_now() - since) / 8;
-    if (pause < TP_CLOCK_POLL)
-        pause = TP_CLOCK_POLL;
-    if (pause > TP_COMM_PAUSE_MAX)
-        pause = TP_COMM_PAUSE_MAX;
-    tp_clock_sleep(pause);
+    tp_clock_sleep(tp_comm_pause_seconds(since, TP_COMM_PAUSE_MAX));
 }
 
 static double watchdog; /* seconds that a wait may take; 0: any */

@@ -174,6 +174,8 @@ static enum tp_status begin_map(struct tp_device *device, struct tp_view view, s
     }
     mapping->event = event;
     TP_CL(code);
+    if (event != NULL)
+        tp_rest_watch(event);
     return TP_OK;
 }
 

@@ -82,6 +82,9 @@ enum tp_status tp_cl_fail(const char *call, int code, const char *file, int line
 enum tp_status tp_program_build(struct tp_device *device, int head_width);
 void tp_program_release(struct tp_device *device);
 
+/* Lets tp_device_rest() end when the event is complete. */
+void tp_rest_watch(void *event);
+
 /* Can the device's queue run host functions on host memory? Runs one over buffers in an order that
  * is not that of their creation, and looks at what it wrote. */
 bool tp_memory_is_direct(struct tp_device *device);

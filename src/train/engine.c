@@ -260,6 +260,17 @@ static void begin_wait(struct tp_engine *engine, const struct transfer *awaited,
     engine->moved = tp_clock_now();
 }
 
+/* A busy device ends the rest when it is done, and until then a message that comes can wait. */
+#define BUSY_PAUSE_MAX 4e-3
+
+static void rest(struct tp_engine *engine)
+{
+    const struct tp_stage *stage = engine->stage;
+    const bool busy = engine->computed < engine->begun;
+    const double most = busy ? BUSY_PAUSE_MAX : TP_COMM_PAUSE_MAX;
+    stage->rest(stage->self, tp_comm_pause_seconds(engine->moved, most));
+}
+
 /* One turn of a waiting loop. */
 static enum tp_status turn(struct tp_engine *engine)
 {
@@ -271,7 +282,7 @@ static enum tp_status turn(struct tp_engine *engine)
     }
     if (engine->armed && engine->watchdog > 0 && tp_clock_now() - engine->moved > engine->watchdog)
         return fail_stuck(engine);
-    tp_comm_pause(engine->moved);
+    rest(engine);
     return TP_OK;
 }
 
