@@ -54,6 +54,33 @@ START_TEST(messages_arrive)
 }
 END_TEST
 
+/* As many receives outstanding as a long list may have, whose messages come in another order. */
+START_TEST(many_receives_are_outstanding)
+{
+    enum { MANY = 64, COUNT = 3000 };
+    static float sent[MANY][COUNT], got[MANY][COUNT];
+    struct tp_request sends[MANY], receives[MANY];
+    const int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    bool good = true;
+    tp_comm_set_synchronous(mpi_world, _i != 0);
+    for (int i = 0; i < MANY; i++) {
+        for (int j = 0; j < COUNT; j++)
+            sent[i][j] = (float)(COUNT * i + j + rank);
+        good &= EXPECT(tp_comm_irecv(mpi_world, got[i], COUNT, before, i, &receives[i]) == TP_OK);
+    }
+    for (int i = MANY - 1; i >= 0; i--)
+        good &= EXPECT(tp_comm_isend(mpi_world, sent[i], COUNT, next, i, &sends[i]) == TP_OK);
+    for (int i = 0; i < MANY; i++) {
+        good &= EXPECT(tp_comm_wait(&receives[i]) == TP_OK);
+        good &= EXPECT(tp_comm_wait(&sends[i]) == TP_OK);
+        for (int j = 0; j < COUNT && good; j++)
+            good &= EXPECT(got[i][j] == (float)(COUNT * i + j + before));
+    }
+    tp_comm_set_synchronous(mpi_world, false);
+    mpi_assert(good);
+}
+END_TEST
+
 /* A synchronous send is not done before its receive is there; another one may be. */
 START_TEST(synchronous_sends_wait)
 {
@@ -159,7 +186,6 @@ START_TEST(collectives_are_right)
 }
 END_TEST
 
-/* Each set of failing ranks, as bits. */
 /* Floats summed, and the largest taken; shares of odd counts gathered. */
 START_TEST(floats_are_reduced_and_gathered)
 {
@@ -189,6 +215,7 @@ START_TEST(floats_are_reduced_and_gathered)
 }
 END_TEST
 
+/* Each set of failing ranks, as bits. */
 START_TEST(ranks_agree_on_the_lowest_failure)
 {
     bool good = true;
@@ -314,6 +341,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 0);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_loop_test(tests, messages_arrive, 0, 2);
+    tcase_add_loop_test(tests, many_receives_are_outstanding, 0, 2);
     tcase_add_test(tests, synchronous_sends_wait);
     tcase_add_loop_test(tests, wrong_length_is_an_error, 0, 2);
     tcase_add_test(tests, cancelled_receive_is_gone);

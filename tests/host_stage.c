@@ -193,6 +193,8 @@ static void backward(struct host_stage *host, const struct tp_unit *unit)
         }
         host->layer_gradient[l] = host->layer_gradient[l] * 0.999 + sum;
         spoil(x, count);
+        if (unit->number == 0)
+            host->before[l][unit->cache] = 0xdead;
     }
     if (host->first)
         for (size_t i = 0; i < count; i++)

@@ -13,7 +13,7 @@
 #include "capture.h"
 #include "plan/schedule.h"
 
-enum { MAX_STAGES = 4 };
+enum { MAX_STAGES = 12, GRID_STAGES = 5 };
 
 static const struct tp_model model = {.n_layer = MAX_STAGES,
                                       .n_embd = 32,
@@ -66,7 +66,7 @@ static void for_each_grid(void (*test)(const struct lists *lists, int batch), in
                                                   TP_SCHEDULE_TERAPIPE, TP_SCHEDULE_SEQ1F1B,
                                                   TP_SCHEDULE_FORWARD};
     static int equal[] = {3, 3, 3, 3, 3, 3, 3, 3}, unequal[] = {5, 1, 9, 2, 2, 7, 1, 4};
-    for (int n_stages = 1; n_stages <= MAX_STAGES; n_stages++)
+    for (int n_stages = 1; n_stages <= GRID_STAGES; n_stages++)
         for (int batch = 1; batch <= 3; batch++)
             for (int group_size = 1; group_size <= batch; group_size++)
                 for (int flights = 1; flights <= (batch - 1) / group_size + 1; flights++)
@@ -111,12 +111,12 @@ static void ck_units(const struct tp_schedule *schedule, int batch)
 /* What is alive at once at most. */
 struct alive {
     size_t rows, inputs;
-    int units, caches;
+    int units, input_units, caches;
 };
 
 static void count_alive(const struct tp_schedule *schedule, struct alive *most)
 {
-    struct alive now = {0, 0, 0, 0};
+    struct alive now = {0, 0, 0, 0, 0};
     *most = now;
     for (int i = 0; i < schedule->n_actions; i++) {
         const struct tp_action *action = &schedule->actions[i];
@@ -129,6 +129,7 @@ static void count_alive(const struct tp_schedule *schedule, struct alive *most)
         const struct tp_unit *unit = &schedule->units[action->unit];
         const size_t rows = tp_unit_rows(unit);
         now.inputs += input ? rows : 0;
+        now.input_units += input;
         if (compute && action->direction == TP_FORWARD) {
             now.rows += rows;
             now.units++;
@@ -137,11 +138,14 @@ static void count_alive(const struct tp_schedule *schedule, struct alive *most)
             now.rows -= rows;
             now.inputs -= rows;
             now.units--;
+            now.input_units--;
             now.caches -= unit->number == 0 ? unit->sequences : 0;
         }
         most->rows = most->rows > now.rows ? most->rows : now.rows;
         most->inputs = most->inputs > now.inputs ? most->inputs : now.inputs;
         most->units = most->units > now.units ? most->units : now.units;
+        most->input_units =
+            most->input_units > now.input_units ? most->input_units : now.input_units;
         most->caches = most->caches > now.caches ? most->caches : now.caches;
     }
 }
@@ -176,6 +180,8 @@ static void ck_memory(const struct tp_plan *plan, const struct tp_schedule *sche
     ck_assert_uint_ge(schedule->rows, most.rows);
     ck_assert_uint_ge(schedule->input_rows, most.inputs);
     ck_assert_int_ge(schedule->caches, most.caches);
+    ck_assert_uint_le(schedule->rows, (size_t)most.units * schedule->unit_rows);
+    ck_assert_uint_le(schedule->input_rows, (size_t)most.input_units * schedule->unit_rows);
     if (is_uniform(schedule)) {
         ck_assert_uint_eq(schedule->rows, most.rows);
         ck_assert_uint_eq(schedule->input_rows, most.inputs);
@@ -265,6 +271,29 @@ static void ck_promises(const struct lists *lists, int batch)
 START_TEST(lists_keep_their_promises)
 {
     for_each_grid(ck_promises, 8);
+}
+END_TEST
+
+/* More stages than messages ahead, and slices as a planner cuts them. */
+START_TEST(long_pipelines_keep_their_promises)
+{
+    static const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_TERAPIPE, TP_SCHEDULE_SEQ1F1B};
+    struct tp_slices slices = {8, (int[]){296, 280, 264, 256, 248, 240, 232, 232}};
+    for (int kind = 0; kind < 2; kind++)
+        for (int flights = 1; flights <= 3; flights++) {
+            struct lists lists;
+            lists_init(&lists, MAX_STAGES, 15, 2, flights, kinds[kind], &slices);
+            ck_assert_int_eq(lists_check(&lists), TP_OK);
+            for (int k = 0; k < lists.n_stages; k++) {
+                struct alive most;
+                count_alive(lists.of[k], &most);
+                ck_order(lists.of[k]);
+                ck_memory(lists.plan, lists.of[k]);
+                ck_assert_uint_le(lists.of[k]->rows, most.rows + most.rows / 7);
+                ck_assert_uint_le(lists.of[k]->input_rows, most.inputs + most.inputs / 7);
+            }
+            lists_fini(&lists);
+        }
 }
 END_TEST
 
@@ -806,6 +835,7 @@ int main(void)
     TCase *tests = tcase_create("schedule");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, lists_keep_their_promises);
+    tcase_add_test(tests, long_pipelines_keep_their_promises);
     tcase_add_test(tests, lists_take_no_longer_than_they_must);
     tcase_add_test(tests, checker_finds_changes);
     tcase_add_loop_test(tests, rule_has_its_words, 0, (int)(sizeof rules / sizeof *rules));

@@ -582,12 +582,20 @@ START_TEST(bytes_are_those_of_the_lists)
 {
     const double link = 0;
     struct tp_cost cost = plain_cost(&link);
-    const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_GPIPE, TP_SCHEDULE_TERAPIPE,
-                                           TP_SCHEDULE_FORWARD};
+    static const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_GPIPE, TP_SCHEDULE_1F1B,
+                                                  TP_SCHEDULE_TERAPIPE, TP_SCHEDULE_SEQ1F1B,
+                                                  TP_SCHEDULE_FORWARD};
 
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 5; i++)
         for (int batch = 1; batch <= 6; batch++) {
-            struct tp_plan *plan = uniform_plan(5, 3, batch, i == 0 ? 1 : 3, kinds[i]);
+            struct tp_plan *whole = uniform_plan(5, 3, batch, i < 2 ? 1 : 3, kinds[i]), *plan;
+            const int flights = i < 4 ? 1 + batch / 3 : 1;
+            ck_assert_int_eq(tp_plan_in_flights(whole, flights, &plan), TP_OK);
+            tp_plan_free(whole);
+            for (int g = 0; g < plan->n_groups && i >= 2; g++) { /* 31, 21 and 12 tokens */
+                plan->groups[g].slices.lengths[0] += 9;
+                plan->groups[g].slices.lengths[2] -= 9;
+            }
             struct tp_simulation simulation = simulate(plan, &cost);
             for (int k = 0; k < 3; k++) {
                 struct tp_schedule *list;
@@ -602,7 +610,7 @@ START_TEST(bytes_are_those_of_the_lists)
                                                      .input_rows = list->input_rows,
                                                      .unit_rows = list->unit_rows,
                                                      .slots = list->slots,
-                                                     .train = i < 2};
+                                                     .train = i < 4};
                 ck_assert_uint_eq(simulation.stages[k].peak_bytes,
                                   tp_stage_bytes(&shape, &cost.devices[0].footprint));
                 tp_schedule_free(list);

@@ -49,8 +49,9 @@ int tp_turns_ahead(const struct tp_turns *turns, enum tp_direction direction);
 /* What a stage has to hold for a step of the plan, whose units are given, as tp_units_cut() made
  * them; gives them their places on that stage. Rows live from a unit's forward to its backward, its
  * input from the post of its receive (without one, the forward), a group's keys and values from its
- * first forward to its last backward. First fit: exactly the most that is alive at once when slices
- * are of one length, and little more when they are not. Local. TP_ERR_MEMORY. */
+ * first forward to its last backward. First fit, in equal places where that needs less: exactly the
+ * most that is alive at once when units are of one size or none ends before all have begun, and
+ * never more than the units alive at once times the largest. Local. TP_ERR_MEMORY. */
 enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *units, int stage,
                                    struct tp_stage_shape *shape);
 

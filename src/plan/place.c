@@ -17,15 +17,30 @@ struct ranges {
         size_t first, end;
     } * at;
     int count;
-    size_t most; /* the largest end so far */
+    size_t least;       /* what is taken for smaller ones */
+    size_t alive, peak; /* asked for at present, and at most so far */
+    size_t most;        /* the largest end so far */
 };
 
-/* The lowest place for so many. */
-static size_t take(struct ranges *ranges, size_t count)
+static void clear(struct ranges *ranges, size_t least)
 {
+    *ranges = (struct ranges){.at = ranges->at, .least = least};
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a < b ? b : a;
+}
+
+/* The lowest place for so many. */
+static size_t take(struct ranges *ranges, size_t asked)
+{
+    const size_t count = larger(asked, ranges->least);
     size_t first = 0;
     int i = 0;
 
+    ranges->alive += asked;
+    ranges->peak = larger(ranges->peak, ranges->alive);
     for (; i < ranges->count && ranges->at[i].first - first < count; i++)
         first = ranges->at[i].end;
     const size_t end = first + count;
@@ -46,16 +61,16 @@ static size_t take(struct ranges *ranges, size_t count)
         ranges->at[i] = (struct range){first, end};
         ranges->count++;
     }
-    if (ranges->most < end)
-        ranges->most = end;
+    ranges->most = larger(ranges->most, end);
     return first;
 }
 
-static void give_back(struct ranges *ranges, size_t first, size_t count)
+static void give_back(struct ranges *ranges, size_t first, size_t asked)
 {
-    const size_t end = first + count;
+    const size_t end = first + larger(asked, ranges->least);
     int i = 0;
 
+    ranges->alive -= asked;
     while (ranges->at[i].end < end)
         i++;
     struct range *range = &ranges->at[i];
@@ -112,6 +127,39 @@ static void leave_backward(struct walk *walk, int place)
         give_back(&walk->caches, (size_t)unit->cache, (size_t)unit->sequences);
 }
 
+/* A step, with places for rows, and inputs, that are no smaller than this. */
+static void walk_step(struct walk *walk, const struct tp_plan *plan, int stage, size_t least_rows,
+                      size_t least_inputs)
+{
+    enum tp_direction direction;
+    int place;
+
+    clear(&walk->rows, least_rows);
+    clear(&walk->inputs, least_inputs);
+    clear(&walk->caches, 0);
+    walk->posted = 0;
+    tp_turns_init(&walk->turns, plan, stage);
+    while (tp_turns_next(&walk->turns, &direction, &place))
+        if (direction == TP_FORWARD)
+            place_forward(walk, place);
+        else
+            leave_backward(walk, place);
+}
+
+/* A slice that is somewhat longer than the one before it in a place needs another one. So when
+ * slices of several lengths leave gaps, equal places, which fit all, may need less in all. */
+static void walk_best(struct walk *walk, const struct tp_plan *plan, int stage, size_t unit_rows)
+{
+    walk_step(walk, plan, stage, 0, 0);
+    const size_t rows = walk->rows.most, inputs = walk->inputs.most;
+
+    if (rows == walk->rows.peak && inputs == walk->inputs.peak)
+        return;
+    walk_step(walk, plan, stage, unit_rows, unit_rows);
+    walk_step(walk, plan, stage, walk->rows.most < rows ? unit_rows : 0,
+              walk->inputs.most < inputs ? unit_rows : 0);
+}
+
 static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit *units, int n_units,
                                      int stage, struct tp_stage_shape *shape)
 {
@@ -121,17 +169,10 @@ static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit 
                         .rows.at = ranges,
                         .inputs.at = ranges + most,
                         .caches.at = ranges + 2 * most};
-    enum tp_direction direction;
-    int place;
 
     if (ranges == NULL)
         return tp_fail(TP_ERR_MEMORY, "no memory to place %d slices", n_units);
-    tp_turns_init(&walk.turns, plan, stage);
-    while (tp_turns_next(&walk.turns, &direction, &place))
-        if (direction == TP_FORWARD)
-            place_forward(&walk, place);
-        else
-            leave_backward(&walk, place);
+    walk_best(&walk, plan, stage, shape->unit_rows);
     shape->rows = walk.rows.most;
     shape->input_rows = walk.inputs.most;
     shape->caches = (int)walk.caches.most;
