@@ -57,7 +57,7 @@ struct tp_parameters {
     struct tp_parameter *at; /* wte, wpe, layers in order, ln_f.weight, ln_f.bias */
 };
 
-/* Makes one row of a checked model's table. Local. */
+/* Makes one row of a checked model's table, but for its name: planners ask for many. Local. */
 void tp_parameter_describe(const struct tp_model *model, int row, struct tp_parameter *parameter);
 
 /* Makes the table of a checked model. Local. TP_ERR_MEMORY. */

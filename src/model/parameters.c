@@ -88,7 +88,7 @@ int tp_parameter_final_norm(const struct tp_model *model)
     return tp_parameter_of_layer(model->n_layer, 0);
 }
 
-/* Place, layer and name of a row; gives the tensor of its place. */
+/* Place and layer of a row; gives the tensor of its place. */
 static const struct tensor *locate(const struct tp_model *model, int row,
                                    struct tp_parameter *parameter)
 {
@@ -106,11 +106,6 @@ static const struct tensor *locate(const struct tp_model *model, int row,
         parameter->layer = (row - EMBED_TENSORS) / TP_LAYER_TENSORS;
         tensor = &layer_tensors[(row - EMBED_TENSORS) % TP_LAYER_TENSORS];
     }
-    if (parameter->place == TP_PLACE_LAYER)
-        snprintf(parameter->name, sizeof parameter->name, "h.%d.%s", parameter->layer,
-                 tensor->name);
-    else
-        snprintf(parameter->name, sizeof parameter->name, "%s", tensor->name);
     return tensor;
 }
 
@@ -170,6 +165,17 @@ void tp_parameter_describe(const struct tp_model *model, int row, struct tp_para
     set_split(tensor, parameter);
 }
 
+static void set_name(const struct tp_model *model, int row, struct tp_parameter *parameter)
+{
+    const struct tensor *tensor = locate(model, row, parameter);
+
+    if (parameter->place == TP_PLACE_LAYER)
+        snprintf(parameter->name, sizeof parameter->name, "h.%d.%s", parameter->layer,
+                 tensor->name);
+    else
+        snprintf(parameter->name, sizeof parameter->name, "%s", tensor->name);
+}
+
 enum tp_status tp_parameters_init(struct tp_parameters *parameters, const struct tp_model *model)
 {
     int count = tp_parameter_final_norm(model) + FINAL_TENSORS;
@@ -177,8 +183,10 @@ enum tp_status tp_parameters_init(struct tp_parameters *parameters, const struct
 
     if (!rows)
         return tp_fail(TP_ERR_MEMORY, "no memory for a table of %d parameters", count);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         tp_parameter_describe(model, i, &rows[i]);
+        set_name(model, i, &rows[i]);
+    }
     parameters->count = count;
     parameters->at = rows;
     return TP_OK;
