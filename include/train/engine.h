@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace.h"
 #include "cell/reduce.h"
 #include "cell/stage.h"
 #include "comm/grid.h"
@@ -28,6 +29,12 @@ void tp_engine_free(struct tp_engine *engine);
 
 /* What a cell that op ranks share needs of the engine; valid as long as it. Local. */
 void tp_engine_reduce(struct tp_engine *engine, struct tp_reduce *reduce);
+
+/* From now on what this rank computes, sends and receives is added to the trace, pid = its rank, in
+ * seconds since the origin (of tp_clock_now()); NULL: no more. Names are those of the table, which
+ * NULL ends. Local. */
+void tp_engine_trace(struct tp_engine *engine, struct tp_trace *trace, double origin);
+extern const char *const tp_engine_event_names[];
 
 struct tp_step_result {
     double loss; /* over all stages and replicas; the same number on each rank */

@@ -89,6 +89,7 @@ const struct tp_command tp_command_train = {
                                      "exit-duration-in-mins",
                                      "max-skipped",
                                      "watchdog",
+                                     "trace",
                                      "check",
                                      "save-gradients",
                                      "metrics",

@@ -23,7 +23,8 @@ struct transfer {
     enum tp_direction direction;
     const struct tp_unit *unit;
     enum transfer_state state;
-    int after; /* computes that have to be done first */
+    int after;    /* computes that have to be done first */
+    double began; /* to move, for a trace */
     struct tp_request request;
 };
 
@@ -33,6 +34,7 @@ enum { REQUEST_MINE, REQUEST_THEIRS, REQUEST_SUMS, REQUEST_OPS, REQUESTS };
 /* A bucket of gradients on its way to the sum over replicas. */
 struct exchange {
     bool moving;
+    double began;
     struct tp_request request;
 };
 
@@ -59,6 +61,11 @@ struct tp_engine {
     double *sums; /* [stage->n_sums] */
     struct tp_request requests[REQUESTS];
     bool requested[REQUESTS]; /* under way */
+
+    struct tp_trace *trace; /* NULL: none is written */
+    double origin;          /* of its times */
+    double *enqueued;       /* [computes] when each was */
+    double device_free;     /* when the latest that is computed was */
 
     const struct transfer *awaited; /* what the list waits for, NULL when that is not a message */
     const char *awaited_text;       /* then this */
@@ -92,6 +99,69 @@ static int tag_of(enum tp_direction direction, int unit)
     return TAG_UNITS + 2 * unit + (int)direction;
 }
 
+/* ---- Trace ---- */
+
+enum event { FORWARD, BACKWARD, SENT, RECEIVED, SUMMED, REDUCED };
+
+const char *const tp_engine_event_names[] = {
+    [FORWARD] = "forward", [BACKWARD] = "backward", [SENT] = "send",     [RECEIVED] = "receive",
+    [SUMMED] = "sum",      [REDUCED] = "reduce",    [REDUCED + 1] = NULL};
+
+void tp_engine_trace(struct tp_engine *engine, struct tp_trace *trace, double origin)
+{
+    engine->trace = trace;
+    engine->origin = origin;
+}
+
+/* What has just ended, of a unit or (NULL) of all of them. */
+static void add_event(struct tp_engine *engine, enum event name, enum tp_track track, double began,
+                      const struct tp_unit *unit, int64_t flow)
+{
+    const struct tp_grid *grid = engine->grid;
+    struct tp_trace_event event = {.pid = tp_grid_rank(grid, grid->d, grid->k, grid->o),
+                                   .track = track,
+                                   .name = tp_engine_event_names[name],
+                                   .begin = began - engine->origin,
+                                   .end = tp_clock_now() - engine->origin,
+                                   .group = -1,
+                                   .start = -1,
+                                   .length = -1,
+                                   .flow = flow};
+    if (unit != NULL) {
+        event.group = unit->slice.group;
+        event.start = unit->slice.start;
+        event.length = unit->slice.length;
+    }
+    tp_trace_add(engine->trace, &event);
+}
+
+/* The device does one thing after the other: this one since it was enqueued, or the one before was
+ * computed. */
+static void trace_compute(struct tp_engine *engine, const struct tp_action *action)
+{
+    const double enqueued = engine->enqueued[engine->computed];
+    const double began = enqueued > engine->device_free ? enqueued : engine->device_free;
+
+    add_event(engine, action->direction == TP_FORWARD ? FORWARD : BACKWARD, TP_TRACK_COMPUTE, began,
+              &engine->schedule->units[action->unit], -1);
+    engine->device_free = tp_clock_now();
+}
+
+/* The two ends of a message have one number: of its pipe, the boundary, the direction, the unit. */
+static void trace_transfer(struct tp_engine *engine, const struct transfer *transfer)
+{
+    const struct tp_grid *grid = engine->grid;
+    const int peer = neighbour(engine, transfer), mine = engine->schedule->stage;
+    const int64_t boundary = peer < mine ? peer : mine,
+                  pipe = (int64_t)grid->d * grid->op + grid->o;
+    const int64_t link = 2 * (pipe * grid->pipe_size + boundary) + (int64_t)transfer->direction;
+    const bool sent = transfer->kind == SEND;
+
+    add_event(engine, sent ? SENT : RECEIVED, sent ? TP_TRACK_SEND : TP_TRACK_RECEIVE,
+              transfer->began, transfer->unit,
+              link * engine->schedule->n_units + transfer->unit->index);
+}
+
 /* ---- Progress ---- */
 
 static enum tp_status start(struct tp_engine *engine, struct transfer *transfer)
@@ -110,6 +180,7 @@ static enum tp_status start(struct tp_engine *engine, struct transfer *transfer)
         TP_TRY(tp_comm_isend(engine->pipe, data, count, peer, tag, &transfer->request));
     }
     transfer->state = MOVING;
+    transfer->began = tp_clock_now();
     return TP_OK;
 }
 
@@ -117,6 +188,8 @@ static enum tp_status finish(struct tp_engine *engine, struct transfer *transfer
 {
     const struct tp_stage *stage = engine->stage;
     transfer->state = OVER;
+    if (engine->trace != NULL)
+        trace_transfer(engine, transfer);
     return (transfer->kind == RECEIVE ? stage->message_in_done : stage->message_out_done)(
         stage->self, transfer->direction, transfer->unit);
 }
@@ -156,6 +229,8 @@ static enum tp_status poll_computes(struct tp_engine *engine, bool *moved)
                            &done));
         if (!done)
             return TP_OK;
+        if (engine->trace != NULL)
+            trace_compute(engine, action);
         engine->oldest++;
         engine->computed++;
         *moved = true;
@@ -178,6 +253,7 @@ static enum tp_status exchange_buckets(struct tp_engine *engine, bool *moved)
         TP_TRY(
             tp_comm_iallreduce_floats(engine->grid->replicas, false, data, count, &next->request));
         next->moving = true;
+        next->began = tp_clock_now();
         engine->n_started++;
         *moved = true;
     }
@@ -189,6 +265,8 @@ static enum tp_status exchange_buckets(struct tp_engine *engine, bool *moved)
         if (!done)
             continue;
         exchange->moving = false;
+        if (engine->trace != NULL)
+            add_event(engine, SUMMED, TP_TRACK_SEND, exchange->began, NULL, -1);
         engine->n_summed++;
         TP_TRY(stage->bucket_done(stage->self, i));
         *moved = true;
@@ -405,6 +483,7 @@ static enum tp_status reduce(struct tp_engine *engine)
     const struct tp_stage *stage = engine->stage;
     const int n_squares = stage->n_sums - 1;
     TP_TRY(wait_all(engine));
+    const double began = tp_clock_now();
     TP_TRY(exchange_tied(engine));
     TP_TRY(wait_exchange(engine));
     TP_TRY(stage->sums(stage->self, engine->sums));
@@ -416,6 +495,8 @@ static enum tp_status reduce(struct tp_engine *engine)
     const double norm = sqrt(squares), loss = engine->sums[n_squares];
     engine->result = (struct tp_step_result){
         .loss = loss, .norm = norm, .finite = isfinite(loss) && isfinite(norm)};
+    if (engine->trace != NULL)
+        add_event(engine, REDUCED, TP_TRACK_COMPUTE, began, NULL, -1);
     return TP_OK;
 }
 
@@ -475,6 +556,7 @@ static void post(struct tp_engine *engine, struct transfer *transfer)
 static enum tp_status compute(struct tp_engine *engine, const struct tp_action *action)
 {
     const struct tp_stage *stage = engine->stage;
+    engine->enqueued[engine->begun] = tp_clock_now();
     TP_TRY(stage->begin(stage->self, action->direction, &engine->schedule->units[action->unit]));
     engine->begun++;
     return TP_OK;
@@ -558,13 +640,17 @@ enum tp_status tp_engine_set_schedule(struct tp_engine *engine, const struct tp_
     const size_t n_transfers = (size_t)count_transfers(schedule);
     struct transfer *transfers = calloc(n_transfers, sizeof *transfers);
     struct transfer **active = calloc(n_transfers, sizeof *active);
-    if (transfers == NULL || active == NULL) {
+    double *enqueued = calloc(2 * (size_t)n_units, sizeof *enqueued);
+    if (transfers == NULL || active == NULL || enqueued == NULL) {
         free(transfers);
         free(active);
+        free(enqueued);
         return tp_fail(TP_ERR_MEMORY, "no memory for the messages of %d slices", n_units);
     }
     free(engine->transfers);
     free(engine->active);
+    free(engine->enqueued);
+    engine->enqueued = enqueued;
     engine->transfers = transfers;
     engine->active = active;
     engine->schedule = schedule;
@@ -620,6 +706,7 @@ void tp_engine_free(struct tp_engine *engine)
              ->requested[REQUEST_SUMS]) /* MPI cannot withdraw an all-reduce, and may write there */
         free(engine->sums);
     free(engine->exchanges);
+    free(engine->enqueued);
     free(engine->transfers);
     free(engine->active);
     free(engine);

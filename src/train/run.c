@@ -155,6 +155,8 @@ static enum tp_status try_files(struct tp_run *run, const struct tp_settings *se
 {
     if (settings->save_gradients)
         TP_TRY(tp_file_probe(settings->save_gradients));
+    if (settings->trace)
+        TP_TRY(tp_file_probe(settings->trace));
     if (run->folder)
         TP_TRY(take_folder(run));
     return settings->metrics ? tp_file_probe(settings->metrics) : TP_OK;

@@ -22,6 +22,7 @@ static enum tp_status check_names(const struct tp_settings *s)
                  {s->save, "--save", "a folder"},
                  {s->save_gradients, "--save-gradients", "a file"},
                  {s->metrics, "--metrics", "a file"},
+                 {s->trace, "--trace", "a file"},
                  {s->output, "-o", "a file"}};
     const struct {
         const struct tp_option_list *list;
@@ -92,6 +93,7 @@ static enum tp_status check_outputs(const struct tp_settings *settings)
 {
     const char *const outputs[][2] = {{"--metrics", settings->metrics},
                                       {"--save-gradients", settings->save_gradients},
+                                      {"--trace", settings->trace},
                                       {"-o", settings->output}};
     const struct {
         const struct tp_option_list *list;
@@ -100,7 +102,7 @@ static enum tp_status check_outputs(const struct tp_settings *settings)
                   {&settings->validation, "data"},
                   {&settings->profiles, "a profile"}};
 
-    for (int o = 0; o < 3; o++)
+    for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++)
         for (int n = 0; n < 3 && outputs[o][1]; n++)
             for (int i = 0; i < inputs[n].list->count; i++)
                 if (tp_file_is_same(outputs[o][1], inputs[n].list->at[i]))

@@ -14,6 +14,7 @@
 #include "train/planner.h"
 #include "train/progress.h"
 #include "train/run.h"
+#include "train/tracer.h"
 #include "train/trainer.h"
 
 struct trainer {
@@ -279,13 +280,33 @@ static enum tp_status record(struct trainer *t, const struct tp_step_metrics *me
     return tp_phase_end(t->world, status);
 }
 
+/* --trace shows the run's second step, since the first one may compile; or its only one. */
+static bool is_traced(const struct trainer *t)
+{
+    const bool only = t->first + 1 == t->settings.train_iters;
+
+    return t->settings.trace != NULL && t->state.step == t->first + (only ? 0 : 1);
+}
+
+static enum tp_status compute_traced(struct trainer *t, struct tp_step_metrics *metrics,
+                                     bool *finite)
+{
+    struct tp_trace *trace;
+
+    if (!is_traced(t))
+        return compute(t, metrics, finite);
+    TP_TRY(tp_tracer_begin(&t->worker, &trace));
+    TP_TRY(compute(t, metrics, finite));
+    return tp_tracer_end(&t->worker, trace, t->settings.trace);
+}
+
 static enum tp_status take_step(struct trainer *t)
 {
     const struct tp_settings *s = &t->settings;
     struct tp_step_metrics metrics;
     bool finite;
 
-    TP_TRY(compute(t, &metrics, &finite));
+    TP_TRY(compute_traced(t, &metrics, &finite));
     if (s->save_gradients && t->state.step == t->first)
         TP_TRY(tp_checkpoint_gather(&t->worker, t->planned.plan, TP_GRADIENT, s->save_gradients));
     if (!finite)
