@@ -288,7 +288,8 @@ static enum tp_status add_messages(const struct tp_measure_messages *messages, c
     return TP_OK;
 }
 
-/* The first link stands for all that are not there; where there are several each has its own. */
+/* The first link stands for all of any number of stages, as links within a node are alike; over
+ * several nodes each has its own, and the profile is for so many stages. */
 static enum tp_status add_links(const struct findings *all, const struct tp_grid *grid,
                                 struct tp_profile *profile)
 {
@@ -296,7 +297,7 @@ static enum tp_status add_links(const struct findings *all, const struct tp_grid
 
     if (count > 0)
         TP_TRY(add_messages(&all->facts[0].link, "link", &profile->link));
-    if (count < 2)
+    if (count < 2 || grid->node_size == all->ranks)
         return TP_OK;
     profile->links = calloc((size_t)count, sizeof *profile->links);
     if (profile->links == NULL)
