@@ -84,11 +84,16 @@ START_TEST(names_are_not_empty)
         {{.model = "tiny", .metrics = ""}, "--metrics: the value is empty"},
         {{.model = "tiny", .save_gradients = ""}, "--save-gradients: the value is empty"},
         {{.model = "tiny", .data = {.at = files, .count = 2}}, "--data-path: a value is empty"},
+        {{.model = "tiny", .plan = ""}, "--plan: the value is empty, expected a file"},
+        {{.model = "tiny", .hardware = ""}, "--hardware: the value is empty, expected a name"},
+        {{.model = "tiny", .trace = ""}, "--trace: the value is empty, expected a file"},
+        {{.model = "tiny", .output = ""}, "-o: the value is empty, expected a file"},
+        {{.model = "tiny", .profiles = {.at = files, .count = 2}}, "--profile: a value is empty"},
         {{.model = "tiny", .validation = {.at = files, .count = 2}}, "--val-data-path: a value"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        expect_fail(TP_ERR_USAGE, cases[i].says, tp_settings_check(&cases[i].settings));
+        expect_fail(TP_ERR_USAGE, cases[i].says, tp_settings_check_names(&cases[i].settings));
 }
 END_TEST
 

@@ -71,6 +71,9 @@ struct tp_settings {
     double temperature, top_p;
 };
 
+/* Checks that files and folders have names. Local. TP_ERR_USAGE names the option. */
+enum tp_status tp_settings_check_names(const struct tp_settings *settings);
+
 /* Checks what one option's range cannot: options that need or exclude each other. Local.
  * TP_ERR_USAGE names the options. */
 enum tp_status tp_settings_check(const struct tp_settings *settings);

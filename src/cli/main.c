@@ -73,6 +73,8 @@ static enum tp_status take_argument(struct request *request)
     if (given->count > wanted)
         return tp_fail(TP_ERR_USAGE, "%s: expected %s, see terapipe %s --help", given->at[wanted],
                        wanted ? "options and one file" : "options only", command->name);
+    if (wanted && !given->at[0][0])
+        return tp_fail(TP_ERR_USAGE, "%s: the value is empty, expected a file", command->argument);
     if (wanted)
         request->settings.plan = given->at[0];
     return TP_OK;
@@ -91,6 +93,7 @@ static enum tp_status read_request(struct request *request, int argc, char **arg
     if (request->options.help)
         return TP_OK;
     TP_TRY(take_argument(request));
+    TP_TRY(tp_settings_check_names(&request->settings));
     request->record =
         tp_command_record(request->command, request->rows, request->n_rows, &request->settings);
     if (!request->record)

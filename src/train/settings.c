@@ -12,8 +12,7 @@
 
 const char *const tp_tokenizer_choices[] = {"bytes", NULL};
 
-/* Files and folders have names. */
-static enum tp_status check_names(const struct tp_settings *s)
+enum tp_status tp_settings_check_names(const struct tp_settings *s)
 {
     const struct {
         const char *value, *option, *expected;
@@ -23,11 +22,15 @@ static enum tp_status check_names(const struct tp_settings *s)
                  {s->save_gradients, "--save-gradients", "a file"},
                  {s->metrics, "--metrics", "a file"},
                  {s->trace, "--trace", "a file"},
+                 {s->plan, "--plan", "a file"},
+                 {s->hardware, "--hardware", "a name or a file"},
                  {s->output, "-o", "a file"}};
     const struct {
         const struct tp_option_list *list;
         const char *option;
-    } lists[] = {{&s->data, "--data-path"}, {&s->validation, "--val-data-path"}};
+    } lists[] = {{&s->data, "--data-path"},
+                 {&s->validation, "--val-data-path"},
+                 {&s->profiles, "--profile"}};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].value && !names[i].value[0])
@@ -115,7 +118,6 @@ enum tp_status tp_settings_check(const struct tp_settings *settings)
 {
     size_t bytes;
 
-    TP_TRY(check_names(settings));
     TP_TRY(check_model(settings));
     TP_TRY(check_pairs(settings));
     TP_TRY(check_outputs(settings));
