@@ -133,6 +133,12 @@ grep -q '"predicted"' planned/plan.json && grep -q terapipe-profile planned/prof
     complain "a run should have a plan with what is predicted, and a profile"
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --plan planned/plan.json
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --profile planned/profile.json
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --profile both/profile.json planned/profile.json
+"$mpiexec" -n 2 "$terapipe" $short --profile both/profile.json >out 2>err
+judge 1 'both/profile.json: op is 2, expected 1 as in the run' $? "a profile for another op degree"
+sed 's/"op": 1/"op": 1, "ranks": [0, 0, 0]/' planned/profile.json >three.json
+"$mpiexec" -n 2 "$terapipe" $short --profile both/profile.json three.json >out 2>err
+judge 1 'three.json: ranks lists 3, expected 2' $? "a profile for other ranks"
 "$mpiexec" -n 2 "$terapipe" train $tiny --data-path text --train-iters 1 --global-batch-size 3 \
     --plan planned/plan.json >out 2>err
 judge 2 "--global-batch-size 3: contradicts --plan planned/plan.json.* 4" $? "a plan for 4 sequences"

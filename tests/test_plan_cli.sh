@@ -113,13 +113,41 @@ fails 1 'p.json: op is 1.*2' plan $tiny --op 2 --profile p.json
 fails 1 'n_embd' plan --model small --pipe 2 --profile p.json
 fails 1 'groups of|no groups|for 3 sequences' plan --model tiny --pipe 2 --profile p.json --global-batch-size 3 --group-size 3
 fails 1 'op is 1.*another' plan $tiny --profile p.json p.json
+
+# Each run has the profile of its op degree, with as many ranks and links as it has.
+profile two.op.json 's/"op": 1/"op": 2/'
+profile ranks.json 's/"op": 1,/"op": 1, "ranks": [0, 0],/'
+profile links.json 's/"op": 1,/"op": 1, "links": [[[0, 1e-3]], [[0, 2e-3]]],/'
+works 'pipe 4, op 2|op 2' plan $tiny --op 2 --profile p.json two.op.json -o op.json
+works 'op 2' simulate op.json --profile p.json two.op.json
+fails 1 'p.json: op is 1, two.op.json: op is 2, expected 4' plan $tiny --op 4 --profile p.json two.op.json
+fails 1 'p.json: op is 1, expected 2' simulate op.json --profile p.json
+fails 1 'ranks.json: ranks lists 2, expected 4' plan $tiny --profile ranks.json
+fails 1 'ranks.json: ranks lists 2, expected 4' simulate terapipe.json --profile ranks.json
+fails 1 'links.json: links lists 2, expected 3' plan $tiny --profile links.json
+fails 1 'links.json: links lists 2, expected 3' simulate terapipe.json --profile links.json
+fails 1 'links.json: links lists 2, expected 0' plan --model tiny --pipe 1 --profile links.json
+works 'over 2 stages' plan --model tiny --pipe 2 --profile ranks.json
+works 'over 3 stages' plan --model tiny --pipe 3 --profile links.json
+works 'refused: the profile for op 1 lists ranks or links of other degrees' plan --model tiny \
+    --profile ranks.json --devices 4 --global-batch-size 4
+fails 1 'no degrees are possible.*of other degrees' plan --model tiny --profile ranks.json --devices 1
 fails 1 'nowhere' plan $tiny --profile nowhere
 fails 1 'nowhere' plan $tiny --hardware nowhere
 fails 1 '/dev/null' plan $tiny --profile p.json -o /dev/null/plan.json
 fails 1 'nowhere' simulate nowhere --profile p.json
 fails 2 '-o p.json: ' plan $tiny --profile p.json -o p.json
 grep -q terapipe-profile p.json || complain 'plan should leave the profile alone'
-fails 2 '-o: ' plan $tiny --profile p.json -o ''
+
+# Files have names.
+fails 2 '-o: the value is empty, expected a file' plan $tiny --profile p.json -o ''
+fails 2 '--profile: a value is empty, expected a file' plan $tiny --profile p.json ''
+fails 2 '--hardware: the value is empty, expected a name or a file' plan $tiny --hardware ''
+fails 2 'PLAN: the value is empty, expected a file' simulate '' --profile p.json
+fails 2 '--profile: a value is empty' simulate terapipe.json --profile ''
+fails 2 '--trace: the value is empty' simulate terapipe.json --profile p.json --trace ''
+fails 2 '--plan: the value is empty, expected a file' train --model tiny --data-path p.json \
+    --train-iters 1 --plan ''
 
 # Times after the last backward, and sizes that have no product.
 sed 's/"data": 1,/"data": 2,/' terapipe.json >two.json
@@ -128,7 +156,7 @@ profile endless.json 's/"op": 1,/"op": 1, "update_seconds_per_parameter": 1e308,
 profile shrinking.json 's/"op": 1,/"op": 1, "allreduce": {"2": [[0, 1], [1, 0]]},/'
 fails 1 'the step takes inf' plan $tiny --profile endless.json
 fails 1 'the step takes inf' simulate terapipe.json --profile endless.json --json
-fails 1 'the all-reduce of .* takes -' simulate two.json --profile shrinking.json
+fails 1 'shrinking.json: allreduce.2: the all-reduce of .* takes -' simulate two.json --profile shrinking.json
 fails 1 'many.json: data is 2147483647' simulate many.json --profile p.json
 
 # bad NAME PATTERN SCRIPT: a profile spoiled by sed is refused.
@@ -149,7 +177,25 @@ bad model 'n_head' 's/"n_head": 4, //'
 bad op 'op' 's/"op": 1/"op": "one"/'
 bad rows '' 's/\[1, 8, 0.001\]/[1, 8]/'
 profile below.json 's|"context": [[]1e-5|"context": [-1|'
-fails 1 'takes -0.99.* s: expected a time of 0 or more' plan $tiny --profile below.json
+fails 1 'below.json: layer.forward.context: .* takes -0.99.* s: expected a time of 0 or more' plan $tiny \
+    --profile below.json
+fails 1 'below.json: layer.forward.context: ' plan $tiny --profile below.json --slices 2 --schedule terapipe
+works 'over 4 stages' plan $tiny --profile below.json --slices 1 -o whole.json
+works 'over 4 stages' simulate whole.json --profile below.json
+works 'over 4 stages' plan $tiny --profile p.json --slices 2 --group-size 1 --schedule terapipe -o halves.json
+fails 1 'below.json: layer.forward.context: the forward of 128 tokens after 128 of 1' simulate halves.json \
+    --profile below.json
+
+# Times that fall until they are below 0, which is said where they are used.
+profile base.json 's/\[1, 8, 0.002\]/[1, 8, 9], [1, 9, 8]/;s/\[1, 256, 0.009\], //'
+profile link.json 's/"op": 1,/"op": 1, "link": [[0, 1], [1, 0]],/'
+profile last.json 's/"op": 1,/"op": 1, "links": [[[0, 1]], [[0, 1]], [[0, 1], [1, 0]]],/'
+profile head.json 's/"op": 1,/"op": 1, "head": {"forward": [[1, 8, 0]], "backward": [[1, 8, 9], [1, 9, 0]]},/'
+fails 1 'base.json: layer.backward.base: ' plan $tiny --profile base.json
+fails 1 'base.json: layer.backward.base: the backward of 128 tokens' simulate halves.json --profile base.json
+fails 1 'link.json: link: the message of 128 tokens' simulate halves.json --profile link.json
+fails 1 'last.json: links.2.: the message of 128 tokens' simulate halves.json --profile last.json
+fails 1 'head.json: head.backward: the backward of 128 tokens' simulate halves.json --profile head.json
 : >empty.json
 echo 'not JSON' >text.json
 awk 'BEGIN { for (i = 0; i < 5000000; i++) printf "[" }' >deep.json

@@ -114,7 +114,8 @@ END_TEST
               "\"backward\": [[1, 8, 0.4], [2, 8, 0.7]]}}, {\"device\": {\"name\": \"b\"}, "       \
               "\"layer\": " LAYER(                                                                 \
                   "[[1, 8, 9]]") "}], \"ranks\": [0, 1, 0], \"link\": [[1000, 0.3], [0, 0.1]], "   \
-                                 "\"links\": [[[0, 5]]], \"allreduce\": {\"2\": [[0, 1], [10, "    \
+                                 "\"links\": [[[0, 5]], [[0, 0.1], [1000, 0.3]]], \"allreduce\": " \
+                                 "{\"2\": [[0, 1], [10, "                                          \
                                  "2]], \"4\": [[0, 3]]}, "                                         \
                                  "\"update_seconds_per_parameter\": 1e-9}"
 
@@ -146,6 +147,10 @@ static void expect_full(const struct tp_profile *loaded)
     ck_assert_double_eq(cost.allreduce(cost.self, 4, 5), 3);
     ck_assert_double_eq(cost.allreduce(cost.self, 3, 5), 0);
     ck_assert_double_eq(cost.update_seconds_per_parameter, 1e-9);
+    ck_assert_int_eq(cost.n_links, 2);
+    ck_assert(tp_cost_fits(&cost, 3, 1));
+    ck_assert(!tp_cost_fits(&cost, 3, 2) && !tp_cost_fits(&cost, 2, 1) &&
+              !tp_cost_fits(&cost, 4, 1));
 }
 
 START_TEST(all_that_a_profile_may_have)
@@ -223,6 +228,57 @@ START_TEST(another_model_is_refused_by_key)
     model.n_inner = 1000;
     expect_fail(TP_ERR_INPUT, "p.json: model.n_inner is 3072, expected 1000",
                 tp_profile_check(profile, "p.json", &model, 1));
+    tp_profile_free(profile);
+}
+END_TEST
+
+START_TEST(one_of_several_is_found_by_its_degrees)
+{
+    const char *paths[] = {scratch_file(folder, "full.json", FULL, strlen(FULL)), "two.json"};
+    const struct tp_option_list list = {.count = 2, .at = paths};
+    struct tp_profile *profile = profile_of(WHOLE "}");
+    struct tp_profiles profiles = {.count = 0};
+    struct tp_model model;
+    int index = 7;
+
+    profile->op = 2;
+    paths[1] = scratch_path(folder, "two.json");
+    ck_assert_int_eq(tp_profile_save(profile, paths[1]), TP_OK);
+    ck_assert_int_eq(tp_model_preset("gpt2", &model), TP_OK);
+    ck_assert_int_eq(tp_profiles_load(&list, &model, &profiles), TP_OK);
+    ck_assert_int_eq(tp_profiles_find(&profiles, 9, 2, &index), TP_OK);
+    ck_assert_int_eq(index, 1);
+    ck_assert_int_eq(tp_profiles_find(&profiles, 3, 1, &index), TP_OK);
+    ck_assert_int_eq(index, 0);
+    expect_fail(TP_ERR_INPUT, "full.json: ranks lists 3, expected 2",
+                tp_profiles_find(&profiles, 2, 1, &index));
+    expect_fail(TP_ERR_INPUT, "two.json: op is 2, expected 4 as in the run",
+                tp_profiles_find(&profiles, 3, 4, &index));
+    expect_fail(TP_ERR_INPUT, "full.json: op is 1, ", tp_profiles_find(&profiles, 3, 4, &index));
+    tp_profiles_fini(&profiles);
+    model.n_head = 16;
+    expect_fail(TP_ERR_INPUT, "full.json: model.n_head is 12",
+                tp_profiles_load(&list, &model, &profiles));
+    ck_assert_int_eq(profiles.count, 0);
+    tp_profile_free(profile);
+}
+END_TEST
+
+START_TEST(errors_name_the_file_and_the_key)
+{
+    struct tp_profile *profile = profile_of(FULL);
+    char place[TP_COST_PLACE];
+    struct tp_cost cost;
+
+    profile->devices[1].layer[TP_BACKWARD].context[0] = -100;
+    tp_profile_cost(profile, &cost);
+    ck_assert_ptr_nonnull(strstr(tp_cost_layer_place(&cost, 1, TP_BACKWARD, 1, 8, 8, place),
+                                 "profile.json: devices[1].layer.backward.context: "));
+    ck_assert_ptr_nonnull(strstr(tp_cost_layer_place(&cost, 0, TP_FORWARD, 1, 8, 0, place),
+                                 "profile.json: devices[0].layer.forward.base: "));
+    ck_assert_ptr_nonnull(strstr(tp_cost_place(&cost, -1, "link", place), "profile.json: link: "));
+    cost.file = NULL;
+    ck_assert_str_eq(tp_cost_place(&cost, -1, "link", place), "");
     tp_profile_free(profile);
 }
 END_TEST
@@ -337,6 +393,8 @@ int main(void)
     tcase_add_test(cases, saving_and_loading_again_changes_nothing);
     tcase_add_test(cases, a_profiler_fills_it_row_by_row);
     tcase_add_test(cases, another_model_is_refused_by_key);
+    tcase_add_test(cases, one_of_several_is_found_by_its_degrees);
+    tcase_add_test(cases, errors_name_the_file_and_the_key);
     tcase_add_test(cases, bad_files_are_refused_by_name);
     tcase_add_test(cases, deep_and_large_files_are_refused);
     tcase_add_test(cases, long_tables_are_refused);

@@ -11,9 +11,8 @@
 struct tp_costs {
     bool estimated;
     struct tp_hardware hardware; /* if so, else */
-    int n_profiles;
-    struct tp_profile **profiles; /* [n_profiles] */
-    struct tp_cost *measured;     /* [n_profiles] */
+    struct tp_profiles profiles;
+    struct tp_cost *measured; /* [profiles.count] */
 
     /* of one op degree */
     struct tp_estimate estimate;
@@ -26,9 +25,8 @@ enum tp_status tp_costs_init(struct tp_costs *costs, const struct tp_settings *s
                              const struct tp_model *model);
 void tp_costs_fini(struct tp_costs *costs);
 
-/* The cost for these degrees. Local. TP_ERR_INPUT when no profile is for that op degree. */
-enum tp_status tp_costs_find(struct tp_costs *costs, const struct tp_settings *settings,
-                             const struct tp_model *model, int pipe, int op,
+/* The cost for these degrees. Local. TP_ERR_INPUT when no profile is for them. */
+enum tp_status tp_costs_find(struct tp_costs *costs, const struct tp_model *model, int pipe, int op,
                              const struct tp_cost **cost);
 
 #endif

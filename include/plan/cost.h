@@ -20,7 +20,8 @@ struct tp_cost_device {
 
 struct tp_cost {
     const void *self;
-    int op; /* op degree that the numbers are for */
+    const char *file; /* that the numbers are from, which errors name; NULL: none */
+    int op;           /* op degree that the numbers are for */
 
     /* Kinds of devices, and which one a rank of a replica (k * op + o) has; ranks beyond the list
      * have the last one's. NULL: all have device 0. */
@@ -28,6 +29,8 @@ struct tp_cost {
     const struct tp_cost_device *devices;
     int n_ranks;
     const int *device_of_rank;
+
+    int n_links; /* stage boundaries with numbers of their own; 0: all have the same */
 
     /* Are there numbers for groups of b sequences? */
     bool (*has_group)(const void *self, int device, int b);
@@ -56,5 +59,21 @@ static inline int tp_cost_device_of(const struct tp_cost *cost, int rank)
         return 0;
     return cost->device_of_rank[rank < cost->n_ranks ? rank : cost->n_ranks - 1];
 }
+
+/* Are the numbers for these degrees: the op degree, and where ranks or stage boundaries have their
+ * own, as many of them? Local. */
+bool tp_cost_fits(const struct tp_cost *cost, int pipe, int op);
+
+/* Is it 0 or more, and finite? Local. */
+bool tp_cost_is_time(double seconds);
+
+/* Where a number is, as errors about it begin: "p.json: devices[1].layer.forward.context: ", or
+ * nothing when it is from no file. device: whose key it is; -1: of none. The second function is for
+ * a layer's time that is wrong: already without context, or only with it. Local; gives place. */
+enum { TP_COST_PLACE = 256 };
+const char *tp_cost_place(const struct tp_cost *cost, int device, const char *key,
+                          char place[static TP_COST_PLACE]);
+const char *tp_cost_layer_place(const struct tp_cost *cost, int device, enum tp_direction direction,
+                                int b, int s, int c, char place[static TP_COST_PLACE]);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/options.h"
 #include "base/status.h"
 #include "model/model.h"
 #include "plan/cost.h"
@@ -49,6 +50,7 @@ struct tp_profile_device {
 };
 
 struct tp_profile {
+    char *path;                              /* of its file; NULL: it was measured */
     int n_embd, n_head, n_inner, vocab_size; /* what the model was like */
     int op, threads, ranks_per_node;
     int n_devices;
@@ -57,7 +59,7 @@ struct tp_profile {
     int *ranks;  /* device of each rank of a replica */
     struct tp_curve link;
     int n_links;
-    struct tp_curve *links; /* of the first stage boundaries, the others have link */
+    struct tp_curve *links; /* of each stage boundary; none: all have link */
     int n_allreduces;
     struct tp_allreduce_times {
         int ranks;
@@ -94,6 +96,22 @@ void tp_profile_free(struct tp_profile *profile);
  */
 enum tp_status tp_profile_check(const struct tp_profile *profile, const char *where,
                                 const struct tp_model *model, int op);
+
+/* The profiles of a run, one for each op degree. */
+struct tp_profiles {
+    int count;
+    struct tp_profile **at;
+};
+
+/* Reads all files, which must be for this model. Local. TP_ERR_INPUT names the file, also when two
+ * are for one op degree; TP_ERR_IO, TP_ERR_MEMORY. */
+enum tp_status tp_profiles_load(const struct tp_option_list *paths, const struct tp_model *model,
+                                struct tp_profiles *profiles);
+void tp_profiles_fini(struct tp_profiles *profiles);
+
+/* Index of the one for these degrees. Local. TP_ERR_INPUT names the op degrees that there are, or
+ * the key of the file that lists other ranks or stage boundaries than these degrees have. */
+enum tp_status tp_profiles_find(const struct tp_profiles *profiles, int pipe, int op, int *index);
 
 /* The profile as a cost, valid as long as the profile is and its devices do not change. Local. */
 void tp_profile_cost(struct tp_profile *profile, struct tp_cost *cost);

@@ -117,7 +117,7 @@ static enum tp_status plan_one(struct planning *p)
     p->task.pipe = s->pipe;
     p->task.batch = (s->batch - 1) / p->task.data + 1;
     p->task.work = TP_SEARCH_WORK;
-    TP_TRY(tp_costs_find(&p->costs, s, &p->model, s->pipe, op, &p->task.cost));
+    TP_TRY(tp_costs_find(&p->costs, &p->model, s->pipe, op, &p->task.cost));
     TP_TRY(tp_search_plan(&p->task, &found));
     enum tp_status status = tp_found_check(&found);
     if (status == TP_OK)
@@ -136,7 +136,7 @@ static enum tp_status give_best(struct planning *p, const struct tp_degrees_task
         return tp_fail(TP_ERR_INPUT,
                        "--devices %d: no degrees are possible; data %d, pipe %d, op %d: %s",
                        task->devices, best->data, best->pipe, best->op, best->why);
-    TP_TRY(tp_costs_find(&p->costs, p->settings, &p->model, best->pipe, best->op, &cost));
+    TP_TRY(tp_costs_find(&p->costs, &p->model, best->pipe, best->op, &cost));
     tp_report_degrees(list, task, stdout);
     printf("\n");
     return give(p, &best->found, cost);
@@ -148,7 +148,7 @@ static enum tp_status plan_degrees(struct planning *p)
     struct tp_degrees_task task = {
         .search = p->task,
         .source = {.hardware = p->costs.estimated ? &p->costs.hardware : NULL,
-                   .n_costs = p->costs.n_profiles,
+                   .n_costs = p->costs.profiles.count,
                    .costs = p->costs.measured},
         .devices = s->devices,
         .data = s->replicas,

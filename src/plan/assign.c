@@ -22,6 +22,23 @@ static double both(const struct tp_plan *plan, double forward, double backward)
     return forward + backward + (plan->recompute ? forward : 0);
 }
 
+/* Names a slice's time that is wrong, if it is one. */
+static enum tp_status fail_layer(const struct tp_cost *cost, int device,
+                                 const struct tp_unit *units, int n_units, double seconds)
+{
+    char place[TP_COST_PLACE] = "";
+
+    for (int i = 0; i < 2 * n_units && place[0] == '\0'; i++) {
+        const enum tp_direction direction = i < n_units ? TP_FORWARD : TP_BACKWARD;
+        const struct tp_unit *unit = &units[i % n_units];
+        const int b = unit->sequences, s = unit->slice.length, c = unit->slice.start;
+        if (!tp_cost_is_time(cost->layer(cost->self, device, direction, b, s, c)))
+            tp_cost_layer_place(cost, device, direction, b, s, c, place);
+    }
+    return tp_fail(TP_ERR_INPUT, "%sa layer takes %g seconds of a step, expected 0 or more", place,
+                   seconds);
+}
+
 static enum tp_status find_device_seconds(const struct tp_plan *plan, const struct tp_cost *cost,
                                           int device, const struct tp_unit *units, int n_units,
                                           struct device_seconds *seconds)
@@ -41,8 +58,7 @@ static enum tp_status find_device_seconds(const struct tp_plan *plan, const stru
                          cost->head(self, device, TP_BACKWARD, b, s);
     }
     if (!(seconds->layer >= 0) || !isfinite(seconds->layer + seconds->embed + seconds->head))
-        return tp_fail(TP_ERR_INPUT, "a layer takes %g seconds of a step, expected 0 or more",
-                       seconds->layer);
+        return fail_layer(cost, device, units, n_units, seconds->layer);
     return TP_OK;
 }
 

@@ -26,20 +26,21 @@ struct single {
     struct tp_cost cost;
 };
 
-static const struct tp_cost *find_cost(const struct tp_cost_source *source, int op)
+static const struct tp_cost *find_cost(const struct tp_cost_source *source,
+                                       const struct tp_degrees *degrees)
 {
     for (int i = 0; i < source->n_costs; i++)
-        if (source->costs[i].op == op)
+        if (tp_cost_fits(&source->costs[i], degrees->pipe, degrees->op))
             return &source->costs[i];
     return NULL;
 }
 
-/* False: there are no costs for this op degree. */
+/* False: there are no costs for these degrees. */
 static bool single_init(const struct walk *walk, const struct tp_degrees *degrees,
                         struct single *single)
 {
     const struct tp_degrees_task *task = walk->task;
-    const struct tp_cost *measured = find_cost(&task->source, degrees->op);
+    const struct tp_cost *measured = find_cost(&task->source, degrees);
 
     single->search = task->search;
     single->search.cost = &single->cost;
@@ -235,13 +236,23 @@ static enum tp_status plan_degrees(struct walk *walk, int place)
     return TP_OK;
 }
 
+/* Why there are no costs. */
+static void explain(const struct tp_cost_source *source, struct tp_degrees *degrees)
+{
+    snprintf(degrees->why, sizeof degrees->why, "there is no profile for op %d", degrees->op);
+    for (int i = 0; i < source->n_costs; i++)
+        if (source->costs[i].op == degrees->op)
+            snprintf(degrees->why, sizeof degrees->why,
+                     "the profile for op %d lists ranks or links of other degrees", degrees->op);
+}
+
 static enum tp_status prepare(struct walk *walk, struct tp_degrees *degrees)
 {
     struct single single;
 
     if (!single_init(walk, degrees, &single)) {
         degrees->outcome = TP_DEGREES_REFUSED;
-        snprintf(degrees->why, sizeof degrees->why, "there is no profile for op %d", degrees->op);
+        explain(&walk->task->source, degrees);
         return TP_OK;
     }
     TP_TRY(check_memory(&single, degrees));

@@ -95,15 +95,19 @@ static double seconds_of(const struct tp_optimal_task *task, enum tp_direction d
            task->cost->layer(task->cost->self, task->device, direction, b, length, start);
 }
 
-static enum tp_status check_seconds(enum tp_direction direction, int b, int length, int start,
-                                    double seconds)
+static enum tp_status check_seconds(const struct tp_optimal_task *task, enum tp_direction direction,
+                                    int b, int length, int start, double seconds)
 {
+    char place[TP_COST_PLACE];
+
     if (seconds >= 0 && seconds < INFINITY)
         return TP_OK;
-    return tp_fail(TP_ERR_INPUT,
-                   "%s of %d tokens of %d sequences after %d tokens takes %g s: expected a time of "
-                   "0 or more",
-                   direction == TP_FORWARD ? "forward" : "backward", length, b, start, seconds);
+    return tp_fail(
+        TP_ERR_INPUT,
+        "%s%s of %d tokens of %d sequences after %d tokens takes %g s: expected a time "
+        "of 0 or more",
+        tp_cost_layer_place(task->cost, task->device, direction, b, length, start, place),
+        direction == TP_FORWARD ? "forward" : "backward", length, b, start, seconds);
 }
 
 /* Times of all slices from border i. */
@@ -115,8 +119,8 @@ static enum tp_status row_init(const struct search *s, struct table *table, int 
         const int sequences = table->sequences, length = border(s, j) - start, k = j - i - 1;
         const double f = seconds_of(s->task, TP_FORWARD, sequences, length, start);
         const double b = seconds_of(s->task, TP_BACKWARD, sequences, length, start);
-        TP_TRY(check_seconds(TP_FORWARD, sequences, length, start, f));
-        TP_TRY(check_seconds(TP_BACKWARD, sequences, length, start, b));
+        TP_TRY(check_seconds(s->task, TP_FORWARD, sequences, length, start, f));
+        TP_TRY(check_seconds(s->task, TP_BACKWARD, sequences, length, start, b));
         struct block *block = &table->blocks[s->rows[i] + (size_t)(k / WIDTH)];
         block->f[k % WIDTH] = paper ? f + b : f;
         block->b[k % WIDTH] = paper ? 0 : b;

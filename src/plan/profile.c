@@ -173,6 +173,7 @@ void tp_profile_free(struct tp_profile *profile)
         }
         free(device->name);
     }
+    free(profile->path);
     for (int i = 0; i < profile->n_links; i++)
         free(profile->links[i].points);
     for (int i = 0; i < profile->n_allreduces; i++)
@@ -476,9 +477,18 @@ enum tp_status tp_profile_load(const char *path, struct tp_profile **profile)
     struct tp_json root = {.path = path};
 
     TP_TRY(tp_json_load(path, "terapipe-profile", &root));
-    enum tp_status status = read_profile(&root, profile);
+    struct tp_profile *loaded = NULL;
+    enum tp_status status = read_profile(&root, &loaded);
     json_decref((json_t *)root.value);
-    return status;
+    if (status != TP_OK)
+        return status;
+    loaded->path = strdup(path);
+    if (loaded->path == NULL) {
+        tp_profile_free(loaded);
+        return tp_fail(TP_ERR_MEMORY, "%s: no memory for its name", path);
+    }
+    *profile = loaded;
+    return TP_OK;
 }
 
 /* ---- Writing: a part is NULL without memory, which jansson passes on ---- */
@@ -641,6 +651,88 @@ enum tp_status tp_profile_check(const struct tp_profile *profile, const char *wh
     return TP_OK;
 }
 
+/* ---- Several ---- */
+
+static enum tp_status add_profile(struct tp_profiles *profiles, const char *path,
+                                  const struct tp_model *model)
+{
+    struct tp_profile *profile;
+
+    TP_TRY(tp_profile_load(path, &profile));
+    profiles->at[profiles->count++] = profile;
+    for (int i = 0; i < profiles->count - 1; i++)
+        if (profiles->at[i]->op == profile->op)
+            return tp_fail(TP_ERR_INPUT,
+                           "%s: op is %d, as in another profile, expected one for each op degree",
+                           path, profile->op);
+    return tp_profile_check(profile, path, model, profile->op);
+}
+
+enum tp_status tp_profiles_load(const struct tp_option_list *paths, const struct tp_model *model,
+                                struct tp_profiles *out)
+{
+    struct tp_profiles profiles = {.at = calloc((size_t)paths->count, sizeof *profiles.at)};
+    enum tp_status status = TP_OK;
+
+    if (profiles.at == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory for %d profiles", paths->count);
+    for (int i = 0; i < paths->count && status == TP_OK; i++)
+        status = add_profile(&profiles, paths->at[i], model);
+    if (status == TP_OK)
+        *out = profiles;
+    else
+        tp_profiles_fini(&profiles);
+    return status;
+}
+
+void tp_profiles_fini(struct tp_profiles *profiles)
+{
+    for (int i = 0; i < profiles->count; i++)
+        tp_profile_free(profiles->at[i]);
+    free(profiles->at);
+    *profiles = (struct tp_profiles){.count = 0};
+}
+
+/* What lists ranks or stage boundaries lists those of these degrees. */
+static enum tp_status check_lists(const struct tp_profile *profile, int pipe, int op)
+{
+    if (profile->n_ranks > 0 && profile->n_ranks != pipe * op)
+        return tp_fail(TP_ERR_INPUT,
+                       "%s: ranks lists %d, expected %d, for %d stages of %d op ranks",
+                       profile->path, profile->n_ranks, pipe * op, pipe, op);
+    if (profile->n_links > 0 && profile->n_links != pipe - 1)
+        return tp_fail(TP_ERR_INPUT,
+                       "%s: links lists %d, expected %d between %d stages (or none, and link is "
+                       "for all)",
+                       profile->path, profile->n_links, pipe - 1, pipe);
+    return TP_OK;
+}
+
+static enum tp_status fail_op(const struct tp_profiles *profiles, int op)
+{
+    char there[600] = "";
+
+    for (int i = 0; i < profiles->count; i++) {
+        const size_t length = strlen(there);
+        snprintf(there + length, sizeof there - length, "%s: op is %d, ", profiles->at[i]->path,
+                 profiles->at[i]->op);
+    }
+    return tp_fail(TP_ERR_INPUT, "%sexpected %d as in the run", there, op);
+}
+
+enum tp_status tp_profiles_find(const struct tp_profiles *profiles, int pipe, int op, int *index)
+{
+    for (int i = 0; i < profiles->count; i++)
+        if (profiles->at[i]->op == op) {
+            TP_TRY(check_lists(profiles->at[i], pipe, op));
+            *index = i;
+            return TP_OK;
+        }
+    return fail_op(profiles, op);
+}
+
+/* ---- As a cost ---- */
+
 static bool has_group(const void *self, int d, int b)
 {
     const struct tp_profile_device *device = &((const struct tp_profile *)self)->devices[d];
@@ -707,11 +799,13 @@ void tp_profile_cost(struct tp_profile *profile, struct tp_cost *cost)
     }
     *cost = (struct tp_cost){
         .self = profile,
+        .file = profile->path,
         .op = profile->op,
         .n_devices = profile->n_devices,
         .devices = profile->cost_devices,
         .n_ranks = profile->n_ranks,
         .device_of_rank = profile->ranks,
+        .n_links = profile->n_links,
         .has_group = has_group,
         .layer = layer_seconds,
         .embed = embed_seconds,

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "model/sizes.h"
@@ -39,14 +40,14 @@ struct replay {
 
 /* ---- Durations ---- */
 
-static enum tp_status check_time(const struct tp_unit *unit, const char *what, double seconds)
+/* place: where the time comes from. */
+static enum tp_status fail_time(const char *place, const struct tp_unit *unit, const char *what,
+                                double seconds)
 {
-    if (isfinite(seconds) && seconds >= 0)
-        return TP_OK;
     return tp_fail(TP_ERR_INPUT,
-                   "%s of %d tokens after %d of %d sequences takes %g seconds by the profile, "
+                   "%s%s of %d tokens after %d of %d sequences takes %g seconds by the profile, "
                    "expected 0 or more",
-                   what, unit->slice.length, unit->slice.start, unit->sequences, seconds);
+                   place, what, unit->slice.length, unit->slice.start, unit->sequences, seconds);
 }
 
 static enum tp_status check_groups(const struct replay *replay)
@@ -102,10 +103,34 @@ static double unit_seconds(const struct replay *replay, int stage, int device,
     return seconds;
 }
 
+/* Says which part of a unit's time makes it wrong. */
+static enum tp_status fail_part(const struct replay *replay, int stage, int device,
+                                enum tp_direction direction, int i, double seconds)
+{
+    static const char *const names[] = {"the forward", "the backward"};
+    static const char *const embed[] = {"embed.forward", "embed.backward"};
+    static const char *const head[] = {"head.forward", "head.backward"};
+    const struct tp_cost *cost = replay->cost;
+    const struct tp_unit *unit = &replay->units[i];
+    const int b = unit->sequences, s = unit->slice.length, c = unit->slice.start;
+    const bool first = stage == 0, last = stage == replay->plan->n_stages - 1;
+    const bool again = direction == TP_BACKWARD && replay->plan->recompute;
+    char place[TP_COST_PLACE];
+
+    if (first && !tp_cost_is_time(cost->embed(cost->self, device, direction, b, s)))
+        tp_cost_place(cost, device, embed[direction], place);
+    else if (last && !tp_cost_is_time(cost->head(cost->self, device, direction, b, s)))
+        tp_cost_place(cost, device, head[direction], place);
+    else if (again && !tp_cost_is_time(layer_seconds(replay, device, TP_FORWARD)[i]))
+        tp_cost_layer_place(cost, device, TP_FORWARD, b, s, c, place);
+    else
+        tp_cost_layer_place(cost, device, direction, b, s, c, place);
+    return fail_time(place, unit, names[direction], seconds);
+}
+
 /* A stage takes as long as its slowest rank. */
 static enum tp_status find_stage_seconds(const struct replay *replay, int stage)
 {
-    static const char *const names[] = {"the forward", "the backward"};
     const int op = replay->plan->op;
     int before = -1;
 
@@ -118,7 +143,8 @@ static enum tp_status find_stage_seconds(const struct replay *replay, int stage)
             for (int i = 0; i < replay->n_units; i++) {
                 double *slowest = &replay->stages[stage].seconds[direction][i];
                 double seconds = unit_seconds(replay, stage, device, direction, i);
-                TP_TRY(check_time(&replay->units[i], names[direction], seconds));
+                if (!tp_cost_is_time(seconds))
+                    return fail_part(replay, stage, device, direction, i, seconds);
                 *slowest = *slowest < seconds ? seconds : *slowest;
             }
     }
@@ -183,8 +209,12 @@ static enum tp_status send_result(struct replay *replay, int k, const struct tp_
     const double seconds = cost->link(cost->self, boundary, bytes);
     const double begin = fmax(time, stage->link_free[direction]), end = begin + seconds;
     const int64_t flow = ((int64_t)boundary * 2 + direction) * replay->n_units + stage->place;
+    char key[32], place[TP_COST_PLACE];
 
-    TP_TRY(check_time(unit, "the message", seconds));
+    if (!tp_cost_is_time(seconds)) {
+        snprintf(key, sizeof key, cost->n_links > 0 ? "links[%d]" : "link", boundary);
+        return fail_time(tp_cost_place(cost, -1, key, place), unit, "the message", seconds);
+    }
     stage->link_free[direction] = end;
     replay->stages[to].arrival[direction][stage->place] = end;
     add_trace(replay, k, TP_TRACK_SEND, "send", begin, end, unit, flow);
@@ -273,15 +303,18 @@ static enum tp_status finish_stage(struct replay *replay, int k, const struct tp
     const int device = tp_cost_device_of(cost, k * replay->plan->op);
     const size_t element = (size_t)cost->devices[device].footprint.element_bytes;
     const size_t parameters = tp_stage_parameters(shape);
+    char key[32], place[TP_COST_PLACE];
     double exchange = 0, update = cost->update_seconds_per_parameter * (double)parameters;
 
     if (replay->plan->data > 1)
         exchange = cost->allreduce(cost->self, replay->plan->data, parameters * element);
-    if (!(exchange >= 0 && isfinite(exchange)))
+    snprintf(key, sizeof key, "allreduce.%d", replay->plan->data);
+    if (!tp_cost_is_time(exchange))
         return tp_fail(TP_ERR_INPUT,
-                       "the all-reduce of %zu bytes over %d ranks takes %g seconds by the profile, "
-                       "expected 0 or more",
-                       parameters * element, replay->plan->data, exchange);
+                       "%sthe all-reduce of %zu bytes over %d ranks takes %g seconds by the "
+                       "profile, expected 0 or more",
+                       tp_cost_place(cost, -1, key, place), parameters * element,
+                       replay->plan->data, exchange);
     if (exchange > 0)
         add_trace(replay, k, TP_TRACK_COMPUTE, "all-reduce", result->makespan,
                   result->makespan + exchange, NULL, -1);

@@ -166,7 +166,24 @@ bool tp_planner_is_needed(const struct tp_settings *s)
     return s->plan == NULL && !(scheduled && (s->slices != NULL || whole) && s->group_size > 0);
 }
 
-/* Rank 0's profile: from the file, or by measuring. */
+/* The one of the files that is for this run. */
+static enum tp_status load_profile(const struct tp_worker *worker, struct tp_profile **profile)
+{
+    const struct tp_grid *grid = &worker->grid;
+    struct tp_profiles profiles;
+    int index = 0;
+
+    TP_TRY(tp_profiles_load(&worker->settings->profiles, &worker->model, &profiles));
+    enum tp_status status = tp_profiles_find(&profiles, grid->pipe_size, grid->op, &index);
+    if (status == TP_OK) {
+        *profile = profiles.at[index];
+        profiles.at[index] = NULL; /* it outlives the others */
+    }
+    tp_profiles_fini(&profiles);
+    return status;
+}
+
+/* Rank 0's profile: from a file, or by measuring. */
 static enum tp_status find_profile(struct tp_worker *worker, struct tp_profile **profile)
 {
     const struct tp_settings *s = worker->settings;
@@ -181,12 +198,7 @@ static enum tp_status find_profile(struct tp_worker *worker, struct tp_profile *
         return TP_OK;
     }
     tp_phase_begin();
-    enum tp_status status = TP_OK;
-    if (leads)
-        status = tp_profile_load(s->profiles.at[0], profile);
-    if (leads && status == TP_OK)
-        status = tp_profile_check(*profile, s->profiles.at[0], &worker->model, worker->grid.op);
-    return tp_phase_end(worker->world, status);
+    return tp_phase_end(worker->world, leads ? load_profile(worker, profile) : TP_OK);
 }
 
 /* Rank 0 plans. */
