@@ -133,6 +133,9 @@ grep -q '"predicted"' planned/plan.json && grep -q terapipe-profile planned/prof
     complain "a run should have a plan with what is predicted, and a profile"
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --plan planned/plan.json
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --profile planned/profile.json
+"$mpiexec" -n 2 "$terapipe" $short --profile planned/profile.json --threads 7 >out 2>err
+grep -q 'warning: --profile: threads is [0-9]*, but 7 here' err ||
+    complain "a profile with other threads should be a warning"
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --profile both/profile.json planned/profile.json
 "$mpiexec" -n 2 "$terapipe" $short --profile both/profile.json >out 2>err
 judge 1 'both/profile.json: op is 2, expected 1 as in the run' $? "a profile for another op degree"

@@ -183,6 +183,23 @@ static enum tp_status load_profile(const struct tp_worker *worker, struct tp_pro
     return status;
 }
 
+/* Times of other threads, or with other neighbours on the node, are times of something else. */
+static void warn_of_others(const struct tp_worker *worker, const struct tp_profile *profile)
+{
+    const struct {
+        const char *key;
+        int measured, here;
+    } numbers[] = {
+        {"threads", profile->threads, worker->placements[0].threads},
+        {"ranks_per_node", profile->ranks_per_node, worker->grid.node_size},
+    };
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].measured != numbers[i].here)
+            tp_log(TP_LOG_WARNING, "--profile: %s is %d, but %d here; times may be others",
+                   numbers[i].key, numbers[i].measured, numbers[i].here);
+}
+
 /* Rank 0's profile: from a file, or by measuring. */
 static enum tp_status find_profile(struct tp_worker *worker, struct tp_profile **profile)
 {
@@ -198,7 +215,10 @@ static enum tp_status find_profile(struct tp_worker *worker, struct tp_profile *
         return TP_OK;
     }
     tp_phase_begin();
-    return tp_phase_end(worker->world, leads ? load_profile(worker, profile) : TP_OK);
+    TP_TRY(tp_phase_end(worker->world, leads ? load_profile(worker, profile) : TP_OK));
+    if (leads)
+        warn_of_others(worker, *profile);
+    return TP_OK;
 }
 
 /* Rank 0 plans. */
