@@ -360,6 +360,94 @@ START_TEST(test_every_bottleneck)
 }
 END_TEST
 
+/* --- Many sizes of groups ------------------------------------------------------------------------
+ */
+
+enum { MANY = 30 };
+
+static double least_groups(const double f[MANY + 1], const double b[MANY + 1], double max_f,
+                           double max_b)
+{
+    double least[MANY + 1] = {0};
+    for (int batch = 1; batch <= MANY; batch++) {
+        least[batch] = INFINITY;
+        for (int size = 1; size <= batch; size++)
+            if (f[size] <= max_f && b[size] <= max_b)
+                least[batch] = fmin(least[batch], least[batch - size] + f[size] + b[size]);
+    }
+    return least[MANY];
+}
+
+/* Whole sequences: every pair of bottlenecks. */
+START_TEST(test_many_groups)
+{
+    for (uint64_t seed = 200; seed < 240; seed++) {
+        struct times times = times_of(seed);
+        struct tp_cost cost = times_cost(&times);
+        struct tp_optimal_task task = {.cost = &cost,
+                                       .n_layer = 1,
+                                       .n_stages = 2 + below(&times, 0, 40),
+                                       .seq_len = 7,
+                                       .batch = MANY,
+                                       .grain = 1,
+                                       .whole = true};
+        double f[MANY + 1], b[MANY + 1], best = INFINITY;
+        struct tp_optimal optimal;
+        for (int size = 1; size <= MANY; size++) {
+            f[size] = times_layer(&times, 0, TP_FORWARD, size, 7, 0);
+            b[size] = times_layer(&times, 0, TP_BACKWARD, size, 7, 0);
+        }
+        for (int i = 1; i <= MANY; i++)
+            for (int j = 1; j <= MANY; j++)
+                best = fmin(best,
+                            least_groups(f, b, f[i], b[j]) + (task.n_stages - 1) * (f[i] + b[j]));
+        ck_assert_int_eq(tp_optimal_solve(&task, &optimal), TP_OK);
+        ck_plan(&task, &optimal);
+        ck_near(optimal.seconds, best);
+        ck_assert(!optimal.bounded);
+        tp_optimal_fini(&optimal);
+    }
+}
+END_TEST
+
+/* Fewer sizes are as if the others had no numbers. */
+START_TEST(test_few_sizes)
+{
+    static const struct {
+        int max_sizes;
+        unsigned sizes; /* bit b: groups of b sequences */
+    } cases[] = {
+        {0, 0x7ffffffe},  {30, 0x7ffffffe}, /* all */
+        {29, 0x5555fffe}, {23, 0x5555fffe}, /* 1 to 15, 16, 18, ... 30 */
+        {22, 0x5111557e},                   /* 1 to 6, 8, 10, 12, 14, 16, 20, 24, 28, 30 */
+        {6, 0x40010116},                    /* 1, 2, 4, 8, 16, 30 */
+        {3, 0x00000016},                    /* 1, 2, 4 */
+        {1, 0x00000002},
+    };
+    for (uint64_t seed = 0; seed < 3 * KINDS; seed++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct times times = times_of(seed);
+            struct tp_cost cost = times_cost(&times);
+            struct tp_optimal_task task = {.cost = &cost,
+                                           .n_layer = 1,
+                                           .n_stages = 4,
+                                           .seq_len = 6,
+                                           .batch = MANY,
+                                           .grain = 1,
+                                           .max_sizes = cases[i].max_sizes};
+            struct tp_optimal few, all;
+            ck_assert_int_eq(tp_optimal_solve(&task, &few), TP_OK);
+            ck_assert_int_eq(few.bounded, cases[i].sizes != 0x7ffffffe);
+            times.missing = ~cases[i].sizes;
+            task.max_sizes = 0;
+            ck_assert_int_eq(tp_optimal_solve(&task, &all), TP_OK);
+            ck_near(few.seconds, all.seconds);
+            tp_optimal_fini(&few);
+            tp_optimal_fini(&all);
+        }
+}
+END_TEST
+
 /* --- Epsilon, ties, borders ----------------------------------------------------------------------
  */
 
@@ -576,6 +664,8 @@ int main(void)
     tcase_add_test(cases, test_brute_force);
     tcase_add_test(cases, test_missing_groups);
     tcase_add_test(cases, test_every_bottleneck);
+    tcase_add_test(cases, test_many_groups);
+    tcase_add_test(cases, test_few_sizes);
     tcase_add_test(cases, test_epsilon);
     tcase_add_test(cases, test_paper_epsilon);
     tcase_add_test(cases, test_fewest_slices);

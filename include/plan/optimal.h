@@ -27,6 +27,9 @@ struct tp_optimal_task {
     int batch;     /* B */
     int grain;     /* borders are multiples of it; only the last slice may have another length */
     int max_group; /* sequences of a group at most; 0: B */
+    int max_sizes; /* sizes of groups at most, which time and memory grow with; 0: any number. When
+                      there are more, those with the fewest binary digits before their zeros, and B:
+                      small ones all, large ones within a part of themselves */
     bool whole;    /* sequences are not cut (gpipe, 1f1b) */
     enum tp_objective objective;
     double epsilon; /* seconds: bottlenecks closer than it are not told apart, so the result is
@@ -37,6 +40,7 @@ struct tp_optimal {
     int n_groups;
     struct tp_group *groups; /* owned; ascending sequences */
     double seconds;          /* of the objective */
+    bool bounded;            /* not all sizes of groups were tried, for max_sizes */
     int64_t passes;          /* runs of the token dynamic program */
 };
 

@@ -21,9 +21,10 @@
 const char *const tp_objective_choices[] = {"exact", "paper", NULL};
 
 enum {
-    WIDTH = 8,       /* slices of a block */
-    BUCKETS = 8192,  /* of max f, see least_b_from() */
-    REFINEMENTS = 10 /* of the first plan, see guess() */
+    WIDTH = 8,        /* slices of a block */
+    BUCKETS = 8192,   /* of max f, see least_b_from() */
+    REFINEMENTS = 10, /* of the first plan, see guess() */
+    ROUNDS = 4        /* of passes for what the knapsack uses, then for all, see refresh() */
 };
 
 /* What slices must stay below. */
@@ -77,6 +78,7 @@ struct search {
     double *sums; /* [n_regions][n_tables] no group of that table has a smaller sum there */
     double best;  /* seconds of the best plan known */
     struct limits bottlenecks; /* max f and max b that it may have */
+    bool bounded;              /* there are sizes of groups without a table */
     int64_t passes;
 };
 
@@ -262,20 +264,27 @@ static void group_outcome(const struct search *s, const struct table *table,
     }
 }
 
-/* Runs the passes of the tables that the knapsack's result uses and whose sums are only bounds. */
-static bool refresh(struct search *s, const struct limits *limits, double *sums)
+/* Runs a table's pass if its sum is only a bound. */
+static bool refresh_table(struct search *s, const struct limits *limits, int t, double *sums)
+{
+    struct table *table = &s->tables[t];
+    if (table->fresh)
+        return false;
+    pass(s, table, limits);
+    sums[t] = table->least[s->units];
+    return table->fresh = true;
+}
+
+/* Runs the passes of the tables that the knapsack's result uses and whose sums are only bounds. Few
+ * tables may be enough; where they are not, nearly all are needed, and a knapsack for each round of
+ * one or two costs far more than their passes. */
+static bool refresh(struct search *s, const struct limits *limits, int round, double *sums)
 {
     bool stale = false;
-    for (int batch = s->task->batch; batch > 0;) {
-        const int t = s->last[batch];
-        struct table *table = &s->tables[t];
-        batch -= table->sequences;
-        if (table->fresh)
-            continue;
-        pass(s, table, limits);
-        sums[t] = table->least[s->units];
-        table->fresh = stale = true;
-    }
+    for (int batch = s->task->batch; batch > 0; batch -= s->tables[s->last[batch]].sequences)
+        stale = refresh_table(s, limits, s->last[batch], sums) || stale;
+    for (int t = 0; t < s->n_tables && stale && round >= ROUNDS; t++)
+        refresh_table(s, limits, t, sums);
     return stale;
 }
 
@@ -287,9 +296,10 @@ static bool evaluate(struct search *s, const struct limits *limits, double *sums
     for (int t = 0; t < s->n_tables; t++)
         s->tables[t].fresh = false;
     *outcome = (struct outcome){0};
+    int round = 0;
     do
         outcome->sum = knapsack(s, sums);
-    while (outcome->sum < INFINITY && refresh(s, limits, sums));
+    while (outcome->sum < INFINITY && refresh(s, limits, ++round, sums));
     if (outcome->sum == INFINITY)
         return false;
     for (int batch = s->task->batch; batch > 0;) {
@@ -595,6 +605,7 @@ static enum tp_status search_result(struct search *s, struct tp_optimal *optimal
     TP_TRY(groups_new(s, &result.n_groups, &result.groups));
     result.seconds = objective(s);
     result.passes = s->passes;
+    result.bounded = s->bounded;
     *optimal = result;
     return TP_OK;
 }
@@ -615,13 +626,52 @@ static enum tp_status task_check(const struct tp_optimal_task *task)
     return TP_OK;
 }
 
-/* Tables, still empty, for the sizes of groups that the cost has numbers for. */
-static int list_tables(const struct tp_optimal_task *task, struct table *tables)
+static bool is_size(const struct tp_optimal_task *task, int b)
 {
+    return (task->max_group <= 0 || b <= task->max_group) &&
+           task->cost->has_group(task->cost->self, task->device, b);
+}
+
+/* Binary digits before a number's zeros. */
+static int digits_of(int number)
+{
+    int digits = 0;
+    while (number % 2 == 0)
+        number /= 2;
+    for (; number > 0; number /= 2)
+        digits++;
+    return digits;
+}
+
+/* The most digits with which there are no more sizes than may be tried. */
+static int find_digits(const struct tp_optimal_task *task)
+{
+    int counts[sizeof(int) * CHAR_BIT] = {0}, digits = 0, sum;
+    for (int b = 1; b <= task->batch; b++)
+        if (is_size(task, b))
+            counts[b < task->batch ? digits_of(b) : 0]++;
+    for (sum = counts[0]; digits + 1 < (int)(sizeof(int) * CHAR_BIT); digits++)
+        if (task->max_sizes > 0 && (sum += counts[digits + 1]) > task->max_sizes)
+            break;
+    return digits;
+}
+
+/* Tables, still empty, for the sizes of groups that the cost has numbers for; where even those of
+ * one digit are too many, the smallest ones. */
+static int list_tables(const struct tp_optimal_task *task, struct table *tables, bool *bounded)
+{
+    const int digits = find_digits(task), least = digits > 1 ? digits : 1;
     int n = 0;
-    for (int b = 1; b <= task->batch && (task->max_group <= 0 || b <= task->max_group); b++)
-        if (task->cost->has_group(task->cost->self, task->device, b))
+    *bounded = false;
+    for (int b = 1; b <= task->batch; b++) {
+        if (!is_size(task, b))
+            continue;
+        if ((task->max_sizes <= 0 || n < task->max_sizes) &&
+            (digits_of(b) <= least || b == task->batch))
             tables[n++].sequences = b;
+        else
+            *bounded = true;
+    }
     return n;
 }
 
@@ -644,7 +694,7 @@ static enum tp_status search_init(struct search *s)
         s->rows[i] = s->n_blocks;
         s->n_blocks += (size_t)((s->units - i + WIDTH - 1) / WIDTH);
     }
-    s->n_tables = list_tables(s->task, s->tables);
+    s->n_tables = list_tables(s->task, s->tables, &s->bounded);
     return TP_OK;
 }
 
