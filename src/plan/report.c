@@ -94,19 +94,43 @@ static void print_slices(const struct tp_slices *slices, FILE *out)
     fputc('\n', out);
 }
 
-/* Neighbours that are alike in one line. */
-static void print_groups(const struct tp_plan *plan, FILE *out)
+/* Groups of one flight, neighbours that are alike in one line. */
+static void print_groups(const struct tp_group *groups, int n_groups, FILE *out)
 {
-    for (int g = 0, end; g < plan->n_groups; g = end) {
-        const struct tp_group *group = &plan->groups[g];
-        for (end = g + 1; end < plan->n_groups && alike(group, &plan->groups[end]); end++)
+    for (int g = 0, end; g < n_groups; g = end) {
+        for (end = g + 1; end < n_groups && alike(&groups[g], &groups[end]); end++)
             ;
-        fprintf(out, "%6d group%s of %d sequence%s:", end - g, plural(end - g), group->sequences,
-                plural(group->sequences));
-        print_slices(&group->slices, out);
+        fprintf(out, "%6d group%s of %d sequence%s:", end - g, plural(end - g), groups[g].sequences,
+                plural(groups[g].sequences));
+        print_slices(&groups[g].slices, out);
     }
-    if (plan->n_flights > 1)
-        fprintf(out, "%6d flights\n", plan->n_flights);
+}
+
+/* A flight, whose groups begin at one place, is like another of as many groups. */
+static bool alike_flights(const struct tp_group *a, const struct tp_group *b, int n_groups)
+{
+    for (int g = 0; g < n_groups; g++)
+        if (!alike(&a[g], &b[g]))
+            return false;
+    return true;
+}
+
+/* Neighbours that are alike together. */
+static void print_flights(const struct tp_plan *plan, FILE *out)
+{
+    const struct tp_group *groups = plan->groups;
+
+    for (int f = 0, end; f < plan->n_flights; f = end) {
+        const struct tp_group *first = groups;
+        const int n_groups = plan->flights[f];
+        for (end = f; end < plan->n_flights && plan->flights[end] == n_groups &&
+                      alike_flights(first, groups, n_groups);
+             end++)
+            groups += n_groups;
+        if (plan->n_flights > 1)
+            fprintf(out, "%6d flight%s of\n", end - f, plural(end - f));
+        print_groups(first, n_groups, out);
+    }
 }
 
 /* ---- What its step takes ---- */
@@ -243,7 +267,7 @@ enum tp_status tp_report_plan(const struct tp_plan *plan, const struct tp_cost *
                               const struct tp_simulation *simulation, FILE *out)
 {
     print_head(plan, out);
-    print_groups(plan, out);
+    print_flights(plan, out);
     print_step(plan, cost, sequences_of(plan, sequences), simulation, out);
     print_stages(plan, simulation, out);
     return draw_step(plan, cost, out);
