@@ -91,6 +91,10 @@ works 'refused: there is no profile for op 2' plan --model tiny --profile p.json
     --global-batch-size 4
 works 'for memory' plan --model tiny --profile p.json --pipe 2 --global-batch-size 64 --memory 60M
 
+works '2 flights of' plan $tiny --profile p.json --global-batch-size 8 --accumulate 3 -o flights.json
+works '^step' simulate flights.json --profile p.json
+fails 2 '--accumulate 9: expected at most 8' plan $tiny --profile p.json --global-batch-size 8 \
+    --accumulate 9
 fails 2 'neither is given' plan $tiny
 fails 2 'both are given' plan $tiny --profile p.json --hardware a100
 fails 2 'PLAN is missing' simulate --profile p.json

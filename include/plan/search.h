@@ -27,6 +27,10 @@ enum tp_recompute {
 };
 extern const char *const tp_recompute_choices[]; /* "none", "cell", NULL */
 
+/* How much a step has to be faster to be: by more than this part. Of plans that are as fast, "auto"
+ * takes the one that needs less memory. */
+#define TP_SEARCH_HAIR 1e-9
+
 /* Turns of stages that are worth simulating for one plan: seconds. */
 #define TP_SEARCH_WORK 40000000
 
@@ -37,15 +41,15 @@ struct tp_search_task {
     int batch;                  /* B of the largest replica */
     int data, pipe;             /* D, K */
     int schedule;               /* enum tp_schedule_kind or TP_SEARCH_AUTO */
-    bool runnable;              /* auto means those that stages can run in training today */
     enum tp_recompute recompute;
     const struct tp_slices *slices; /* that all groups have; NULL: any */
-    int group_size;                 /* sequences of a group, the last one the remainder; 0: any */
-    int grain;                      /* borders are multiples of it */
+    int group_size; /* sequences of a group, the last one of a flight the remainder; 0: any */
+    int flights;    /* of a step; 0: one */
+    int grain;      /* borders are multiples of it */
     enum tp_objective objective;
     double epsilon;
     size_t memory; /* bytes that a rank may take; 0: what its device has */
-    int64_t work;  /* turns that may be simulated */
+    int64_t work;  /* turns that may be simulated, and as many again of plans to start from */
 };
 
 struct tp_found {
@@ -53,14 +57,17 @@ struct tp_found {
     struct tp_simulation simulation;
     struct tp_shortage shortage; /* need > limit: nothing that was tried fits; this lacks least */
     bool exact;                  /* no plan under its schedule is faster */
-    char note[256];              /* what memory made it change, or "" */
+    char note[384];              /* what memory made it change, what was not tried, or "" */
 };
 
 /* Makes the best plan. Where stages are equal, without links, embedding and head, that is the
  * closed form's optimum; else it is refined from there, from uniform slices at the grain and from
- * whole sequences, and is no worse than these. The paper's objective is for comparison: its plan is
- * taken as it is. Local. TP_ERR_USAGE for more stages than layers or slices of whole sequences;
- * TP_ERR_INPUT when the cost has no numbers for what is asked, TP_ERR_MEMORY. */
+ * whole sequences, and is no worse than these. For many sequences not all sizes of groups are tried
+ * in the closed form, nor all uniform slices. Of several flights the largest one is planned; all
+ * have its groups, and those with a sequence less lose it from the end. The paper's objective is
+ * for comparison: its plan is taken as it is. Local. TP_ERR_USAGE for more stages than layers,
+ * slices of whole sequences, or more flights than sequences; TP_ERR_INPUT when the cost has no
+ * numbers for what is asked, TP_ERR_MEMORY. */
 enum tp_status tp_search_plan(const struct tp_search_task *task, struct tp_found *found);
 void tp_found_fini(struct tp_found *found);
 

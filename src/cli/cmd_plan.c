@@ -87,6 +87,7 @@ static enum tp_status prepare(struct planning *p)
     p->task.recompute = (enum tp_recompute)s->recompute;
     p->task.slices = p->slices.count > 0 ? &p->slices : NULL;
     p->task.group_size = s->group_size;
+    p->task.flights = s->accumulate;
     p->task.grain = s->grain;
     p->task.objective = (enum tp_objective)s->objective;
     p->task.epsilon = s->epsilon;
@@ -233,6 +234,7 @@ const struct tp_command tp_command_plan = {
                                      "schedule",
                                      "slices",
                                      "group-size",
+                                     "accumulate",
                                      "grain",
                                      "recompute",
                                      "memory",

@@ -150,8 +150,8 @@ static enum tp_status find_bound(const struct single *single, struct tp_degrees 
 
     for (double units;; task.grain += search->grain) {
         units = ceil((double)search->seq_len / task.grain);
-        task.max_group = (int)(SLICES / (units * units / 2));
-        if (task.max_group >= 1)
+        task.max_sizes = (int)(SLICES / (units * units / 2));
+        if (task.max_sizes >= 1)
             break;
     }
     TP_TRY(tp_optimal_solve(&task, &optimal));
@@ -253,6 +253,12 @@ static enum tp_status prepare(struct walk *walk, struct tp_degrees *degrees)
     if (!single_init(walk, degrees, &single)) {
         degrees->outcome = TP_DEGREES_REFUSED;
         explain(&walk->task->source, degrees);
+        return TP_OK;
+    }
+    if (single.search.flights > single.search.batch) {
+        degrees->outcome = TP_DEGREES_REFUSED;
+        snprintf(degrees->why, sizeof degrees->why, "%d flights of %d sequences",
+                 single.search.flights, single.search.batch);
         return TP_OK;
     }
     TP_TRY(check_memory(&single, degrees));

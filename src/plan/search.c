@@ -13,10 +13,13 @@ const char *const tp_search_choices[] = {"gpipe", "terapipe", "1f1b", "seq1f1b",
 const char *const tp_recompute_choices[] = {"none", "cell", NULL};
 
 enum {
-    MANY = 16,            /* up to so many uniform slices all numbers are tried, then every few */
-    MOST = 128,           /* uniform slices at most */
-    SIZES = 32,           /* sizes of groups that are tried at most */
-    SLICES = 16 * 1 << 20 /* times of slices that the closed form may keep */
+    MANY = 16,             /* up to so many uniform slices all numbers are tried, then every few */
+    MOST = 128,            /* uniform slices at most */
+    SIZES = 32,            /* sizes of groups that are tried at most */
+    SLICES = 16 * 1 << 20, /* times of slices that the closed form may keep */
+    ALL_SIZES = 256,       /* of groups in the closed form: up to so many all of them, */
+    FEW_SIZES = 128,       /* else so many, */
+    FEW_SLICES = 4 << 20   /* with so many times of slices */
 };
 
 /* Plans to start from, under one schedule. */
@@ -48,11 +51,16 @@ static void starts_fini(struct starts *starts)
     free(starts->at);
 }
 
+/* Closed forms: of each objective, without links and with them. */
+enum { FORMS = 4 };
+
 /* One way to make plans: under a schedule, with recompute or without. */
 struct way {
     const struct tp_search_task *task;
     enum tp_schedule_kind schedule;
     bool recompute;
+    int64_t work;             /* turns that may be simulated for it */
+    struct tp_optimal *forms; /* [FORMS] shared by ways that differ in their schedule only */
     struct starts starts;
     struct tp_found best; /* plan NULL: none yet */
 };
@@ -195,25 +203,32 @@ static double sized_layer(const void *self, int device, enum tp_direction direct
     return sized->cost->layer(sized->cost->self, device, direction, b * sized->size, s, c);
 }
 
-/* Room for the times of so many sizes of groups, or a coarser grain. */
+/* Room for the times of few sizes of groups, or a coarser grain. */
 static void limit_tables(struct tp_optimal_task *task)
 {
     const int grain = task->grain;
-    double units;
+    double slices; /* of a size */
 
     for (;; task->grain += grain) {
-        units = ceil((double)task->seq_len / task->grain);
-        if (task->whole || units * units / 2 <= SLICES)
+        const double units = ceil((double)task->seq_len / task->grain);
+        slices = task->whole ? 1 : units * units / 2;
+        if (slices <= SLICES)
             break;
     }
-    const double sizes = task->whole ? task->batch : SLICES / (units * units / 2);
-    if (sizes < task->batch)
-        task->max_group = sizes < 1 ? 1 : (int)sizes;
+    if (task->batch <= ALL_SIZES && task->batch * slices <= SLICES)
+        return;
+    task->max_sizes = slices < FEW_SLICES ? (int)(FEW_SLICES / slices) : 1;
+    if (task->max_sizes > FEW_SIZES)
+        task->max_sizes = FEW_SIZES;
 }
 
-/* Solves the closed form and adds its plan; *seconds is what it says of it. */
-static enum tp_status add_optimal(struct way *way, enum tp_objective objective, bool links,
-                                  double *seconds)
+static bool has_fixed_groups(const struct tp_search_task *task)
+{
+    return task->group_size > 0 && task->group_size <= task->batch;
+}
+
+static enum tp_status solve_form(const struct way *way, enum tp_objective objective, bool links,
+                                 struct tp_optimal *optimal)
 {
     const struct tp_search_task *task = way->task;
     struct spread spread = {.cost = task->cost,
@@ -231,7 +246,7 @@ static enum tp_status add_optimal(struct way *way, enum tp_objective objective, 
     of_groups.has_group = sized_has_group;
     of_groups.layer = sized_layer;
 
-    const bool fixed = task->group_size > 0 && task->group_size <= task->batch;
+    const bool fixed = has_fixed_groups(task);
     struct tp_optimal_task form = {.cost = fixed ? &of_groups : &cost,
                                    .n_stages = task->pipe,
                                    .seq_len = task->seq_len,
@@ -244,16 +259,27 @@ static enum tp_status add_optimal(struct way *way, enum tp_objective objective, 
     spread.n_layer = form.n_layer;
     limit_tables(&form);
 
-    struct tp_optimal optimal;
-    struct tp_plan *plan = NULL;
-    TP_TRY(tp_optimal_solve(&form, &optimal));
-    *seconds = optimal.seconds;
-    for (int g = 0; fixed && g < optimal.n_groups; g++)
-        optimal.groups[g].sequences = task->group_size;
-    enum tp_status status =
-        plan_of_optimal(way, &optimal, fixed ? task->batch % task->group_size : 0, &plan);
-    tp_optimal_fini(&optimal);
-    return status == TP_OK ? starts_add(&way->starts, plan) : status;
+    TP_TRY(tp_optimal_solve(&form, optimal));
+    optimal->bounded = optimal->bounded || form.grain > task->grain;
+    for (int g = 0; fixed && g < optimal->n_groups; g++)
+        optimal->groups[g].sequences = task->group_size;
+    return TP_OK;
+}
+
+/* Adds the closed form's plan, and solves it unless another way has done so. */
+static enum tp_status add_optimal(struct way *way, enum tp_objective objective, bool links,
+                                  const struct tp_optimal **out)
+{
+    const struct tp_search_task *task = way->task;
+    const int rest = has_fixed_groups(task) ? task->batch % task->group_size : 0;
+    struct tp_optimal *optimal = &way->forms[2 * (int)objective + links];
+    struct tp_plan *plan;
+
+    if (optimal->n_groups == 0)
+        TP_TRY(solve_form(way, objective, links, optimal));
+    TP_TRY(plan_of_optimal(way, optimal, rest, &plan));
+    *out = optimal;
+    return starts_add(&way->starts, plan);
 }
 
 /* ---- Uniform slices ---- */
@@ -318,16 +344,19 @@ static enum tp_status add_cut(struct way *way, int group_size, const struct tp_s
     return starts_add(&way->starts, plan);
 }
 
-static enum tp_status add_uniform(struct way *way, int group_size)
+/* Groups of a size, cut in one slice, two, ..., as long as simulating them takes no more turns. */
+static enum tp_status add_uniform(struct way *way, int group_size, int64_t turns)
 {
     const struct tp_search_task *task = way->task;
+    const int64_t n_groups = (task->batch - 1) / group_size + 1;
     const int grains = (task->seq_len - 1) / task->grain + 1;
     const int most = tp_schedule_is_whole(way->schedule) ? 1 : grains < MOST ? grains : MOST;
 
     if (task->slices != NULL)
         return add_cut(way, group_size, task->slices);
-    for (int count = 1; count <= most; count += 1 + count / MANY) {
+    for (int count = 1; count <= most && turns > 0; count += 1 + count / MANY) {
         struct tp_slices slices;
+        turns -= 2 * task->pipe * n_groups * count;
         TP_TRY(cut_uniformly(task, count, &slices));
         enum tp_status status = add_cut(way, group_size, &slices);
         tp_slices_fini(&slices);
@@ -392,16 +421,17 @@ static enum tp_status try_closed_form(struct way *way, bool *done)
 {
     const struct tp_search_task *task = way->task;
     const bool apart = way->schedule == TP_SCHEDULE_GPIPE || way->schedule == TP_SCHEDULE_TERAPIPE;
-    double seconds;
+    const struct tp_optimal *form;
 
     *done = false;
     if (task->slices != NULL)
         return TP_OK;
-    TP_TRY(add_optimal(way, task->objective, false, &seconds));
+    TP_TRY(add_optimal(way, task->objective, false, &form));
     TP_TRY(refine(way, 0));
     const double makespan = way->best.simulation.makespan;
     way->best.exact = task->objective == TP_OBJECTIVE_EXACT && apart && task->epsilon == 0 &&
-                      task->cost->n_devices == 1 && fabs(makespan - seconds) <= 1e-12 * makespan &&
+                      task->cost->n_devices == 1 && !form->bounded &&
+                      fabs(makespan - form->seconds) <= 1e-12 * makespan &&
                       (task->group_size == 0 || task->batch % task->group_size == 0);
     *done = task->objective == TP_OBJECTIVE_PAPER || (way->best.exact && fits(&way->best));
     return TP_OK;
@@ -410,16 +440,16 @@ static enum tp_status try_closed_form(struct way *way, bool *done)
 static enum tp_status add_starts(struct way *way)
 {
     const struct tp_search_task *task = way->task;
+    const struct tp_optimal *form;
     int sizes[SIZES];
-    double seconds;
 
     if (task->slices == NULL && task->pipe > 1) {
-        TP_TRY(add_optimal(way, TP_OBJECTIVE_EXACT, true, &seconds));
-        TP_TRY(add_optimal(way, TP_OBJECTIVE_PAPER, true, &seconds));
+        TP_TRY(add_optimal(way, TP_OBJECTIVE_EXACT, true, &form));
+        TP_TRY(add_optimal(way, TP_OBJECTIVE_PAPER, true, &form));
     }
     const int n = list_sizes(task, sizes);
     for (int i = 0; i < n; i++)
-        TP_TRY(add_uniform(way, sizes[i]));
+        TP_TRY(add_uniform(way, sizes[i], way->work / (4 * n)));
     if (way->starts.count == 0)
         return tp_fail(TP_ERR_INPUT,
                        "%d sequences in groups of %d: there are no times for groups "
@@ -429,7 +459,7 @@ static enum tp_status add_starts(struct way *way)
 }
 
 /* The best plan of a way; *first is what memory the first start lacks. */
-static enum tp_status go(struct way *way, int64_t work, struct tp_shortage *first)
+static enum tp_status go(struct way *way, struct tp_shortage *first)
 {
     bool done;
     enum tp_status status = try_closed_form(way, &done);
@@ -439,7 +469,7 @@ static enum tp_status go(struct way *way, int64_t work, struct tp_shortage *firs
         tp_found_fini(&way->best);
         status = add_starts(way);
         if (status == TP_OK)
-            status = refine(way, work);
+            status = refine(way, way->work);
     }
     if (status != TP_OK)
         tp_found_fini(&way->best);
@@ -449,17 +479,27 @@ static enum tp_status go(struct way *way, int64_t work, struct tp_shortage *firs
 
 /* ---- All ways ---- */
 
+/* What is found for one flight. */
+struct hunt {
+    const struct tp_search_task *task;
+    int n_kinds;
+    enum tp_schedule_kind kinds[2];
+    struct tp_found best;     /* plan NULL: none yet */
+    struct tp_shortage first; /* of the first plan of all; stage < 0: none yet */
+    bool bounded;             /* a closed form did not try all sizes of groups */
+};
+
 /* Schedules to try. A plan under terapipe whose sequences are all whole is one under gpipe, and so
  * with seq1f1b and 1f1b. */
-static int list_schedules(const struct tp_search_task *task, enum tp_schedule_kind kinds[2])
+static void list_schedules(struct hunt *hunt)
 {
+    const struct tp_search_task *task = hunt->task;
     const bool automatic = task->schedule == TP_SEARCH_AUTO;
-    int n = 0;
 
-    kinds[n++] = automatic ? TP_SCHEDULE_TERAPIPE : (enum tp_schedule_kind)task->schedule;
-    if (automatic && !task->runnable && task->objective == TP_OBJECTIVE_EXACT)
-        kinds[n++] = TP_SCHEDULE_SEQ1F1B;
-    return n;
+    hunt->kinds[hunt->n_kinds++] =
+        automatic ? TP_SCHEDULE_TERAPIPE : (enum tp_schedule_kind)task->schedule;
+    if (automatic && task->objective == TP_OBJECTIVE_EXACT)
+        hunt->kinds[hunt->n_kinds++] = TP_SCHEDULE_SEQ1F1B;
 }
 
 static void name_schedule(struct tp_plan *plan)
@@ -478,69 +518,190 @@ static size_t lack(const struct tp_shortage *shortage)
     return shortage->need > shortage->limit ? shortage->need - shortage->limit : 0;
 }
 
-/* Is one plan clearly better than another? */
+/* Is one plan better than another, which fits as well or lacks as much: clearly faster, or as fast
+ * with less memory? */
 static bool is_better(const struct tp_found *a, const struct tp_found *b)
 {
+    const double s = a->simulation.step_seconds;
+
     if (b->plan == NULL || lack(&a->shortage) != lack(&b->shortage))
         return b->plan == NULL || lack(&a->shortage) < lack(&b->shortage);
-    return a->simulation.step_seconds < b->simulation.step_seconds * (1 - 1e-9);
+    const double t = b->simulation.step_seconds;
+    return fabs(s - t) > TP_SEARCH_HAIR * t ? s < t : a->shortage.need < b->shortage.need;
+}
+
+/* Adds a sentence to the note. */
+static void add_note(struct tp_found *found, const char *sentence)
+{
+    const size_t length = strlen(found->note);
+
+    snprintf(found->note + length, sizeof found->note - length, "%s%s", length > 0 ? "; " : "",
+             sentence);
 }
 
 /* Says what was changed for the memory that the first plan lacks. */
-static void take_note(const struct tp_shortage *first, enum tp_schedule_kind schedule,
-                      bool recompute, struct tp_found *found)
+static void note_memory(const struct hunt *hunt, struct tp_found *found)
 {
-    char change[96];
+    const struct tp_shortage *first = &hunt->first;
+    const bool recompute = hunt->task->recompute == TP_RECOMPUTE_CELL;
+    char change[96], sentence[256];
 
     if (lack(first) == 0 || !fits(found))
         return;
-    if (found->plan->schedule != schedule || found->plan->recompute != recompute)
+    if (found->plan->schedule != hunt->kinds[0] || found->plan->recompute != recompute)
         snprintf(change, sizeof change, "schedule %s%s", tp_schedule_name(found->plan->schedule),
                  found->plan->recompute == recompute ? "" : " with recompute");
     else
         snprintf(change, sizeof change, "other groups and slices");
-    snprintf(found->note, sizeof found->note,
+    snprintf(sentence, sizeof sentence,
              "%s, for memory: the plan that would be made without a limit needs %zu bytes on stage "
              "%d, the limit is %zu",
              change, first->need, first->stage, first->limit);
+    add_note(found, sentence);
+}
+
+static void note_sizes(const struct hunt *hunt, struct tp_found *found)
+{
+    char sentence[128];
+
+    if (!hunt->bounded)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "%d sequences are many: some sizes of groups were tried, and none is known to be best",
+             hunt->task->batch);
+    add_note(found, sentence);
+}
+
+/* All schedules, with recompute or without, in so many turns. */
+static enum tp_status try_schedules(struct hunt *hunt, bool recompute, int64_t work)
+{
+    struct tp_optimal forms[FORMS] = {{.n_groups = 0}};
+    struct tp_shortage lacking;
+    enum tp_status status = TP_OK;
+
+    for (int i = 0; i < hunt->n_kinds && status == TP_OK; i++) {
+        struct way way = {.task = hunt->task,
+                          .schedule = hunt->kinds[i],
+                          .recompute = recompute,
+                          .work = work / hunt->n_kinds,
+                          .forms = forms};
+        status = go(&way, &lacking);
+        if (status != TP_OK)
+            break;
+        if (hunt->first.stage < 0)
+            hunt->first = lacking;
+        const bool better = is_better(&way.best, &hunt->best);
+        tp_found_fini(better ? &hunt->best : &way.best);
+        if (better)
+            hunt->best = way.best;
+    }
+    for (int i = 0; i < FORMS; i++) {
+        hunt->bounded = hunt->bounded || forms[i].bounded;
+        tp_optimal_fini(&forms[i]);
+    }
+    return status;
+}
+
+/* A plan for a step of one flight. */
+static enum tp_status search_flight(const struct tp_search_task *task, struct tp_found *found)
+{
+    struct hunt hunt = {.task = task, .first = {.stage = -1}};
+
+    list_schedules(&hunt);
+    enum tp_status status = try_schedules(&hunt, task->recompute == TP_RECOMPUTE_CELL, task->work);
+    if (status == TP_OK && task->recompute == TP_RECOMPUTE_NEEDED && lack(&hunt.first) > 0)
+        status = try_schedules(&hunt, true, task->work / 2);
+    if (status != TP_OK) {
+        tp_found_fini(&hunt.best);
+        return status;
+    }
+    note_memory(&hunt, &hunt.best);
+    note_sizes(&hunt, &hunt.best);
+    if (task->schedule == TP_SEARCH_AUTO)
+        name_schedule(hunt.best.plan);
+    *found = hunt.best;
+    return TP_OK;
+}
+
+/* ---- Flights ---- */
+
+/* Copies the groups of one flight behind those that the plan has. */
+static enum tp_status append_flight(struct tp_plan *plan, const struct tp_plan *flight, int f,
+                                    int *n_groups)
+{
+    for (int g = 0; g < flight->n_groups; g++) {
+        struct tp_group *group = &plan->groups[(*n_groups)++];
+        group->sequences = flight->groups[g].sequences;
+        TP_TRY(tp_slices_copy(&flight->groups[g].slices, &group->slices));
+    }
+    plan->flights[f] = flight->n_groups;
+    return TP_OK;
+}
+
+/* A step of all flights: the groups of one, again and again; those with a sequence less lose it
+ * from the end. */
+static enum tp_status repeat(const struct tp_search_task *task, const struct tp_plan *large,
+                             struct tp_plan **out)
+{
+    struct tp_plan facts = *large, *small, *plan;
+    const int n_small = large->batch * task->flights - task->batch;
+    int n_groups = 0;
+
+    TP_TRY(tp_plan_shrink(large, large->batch - (n_small > 0), large->schedule, &small));
+    facts.batch = task->batch;
+    facts.n_flights = task->flights;
+    enum tp_status status = tp_plan_new(
+        &facts, (task->flights - n_small) * large->n_groups + n_small * small->n_groups, &plan);
+    if (status != TP_OK)
+        goto free_small;
+    memcpy(plan->stages, large->stages, (size_t)large->n_stages * sizeof *plan->stages);
+    for (int f = 0; f < task->flights && status == TP_OK; f++)
+        status = append_flight(plan, f < task->flights - n_small ? large : small, f, &n_groups);
+    if (status == TP_OK)
+        *out = plan;
+    else
+        tp_plan_free(plan);
+free_small:
+    tp_plan_free(small);
+    return status;
+}
+
+/* Plans the largest flight and judges the step. */
+static enum tp_status search_flights(const struct tp_search_task *task, struct tp_found *found)
+{
+    struct tp_search_task share = *task;
+    struct tp_found one, all;
+
+    share.batch = (task->batch - 1) / task->flights + 1;
+    TP_TRY(search_flight(&share, &one));
+    all = one;
+    all.exact = false;
+    enum tp_status status = repeat(task, one.plan, &all.plan);
+    if (status != TP_OK)
+        goto free_one;
+    status = tp_simulate(all.plan, task->cost, NULL, &all.simulation);
+    if (status == TP_OK) {
+        tp_shortage_find(all.plan, task->cost, task->memory, &all.simulation, &all.shortage);
+        *found = all;
+    } else {
+        tp_plan_free(all.plan);
+    }
+free_one:
+    tp_found_fini(&one);
+    return status;
 }
 
 enum tp_status tp_search_plan(const struct tp_search_task *task, struct tp_found *found)
 {
-    struct tp_shortage first = {.stage = -1}, lacking;
-    struct tp_found best = {.plan = NULL};
-    enum tp_schedule_kind kinds[2];
-    const int n = list_schedules(task, kinds);
-    const bool needed = task->recompute == TP_RECOMPUTE_NEEDED;
-
     if (task->pipe > task->model->n_layer)
         return tp_fail(TP_ERR_USAGE,
                        "--pipeline-model-parallel-size %d: expected 1 to %d, the model's layers",
                        task->pipe, task->model->n_layer);
-    for (int again = 0; again <= needed; again++) {
-        const bool recompute = task->recompute == TP_RECOMPUTE_CELL || again == 1;
-        for (int i = 0; i < n; i++) {
-            struct way way = {.task = task, .schedule = kinds[i], .recompute = recompute};
-            enum tp_status status = go(&way, task->work / n, &lacking);
-            if (status != TP_OK) {
-                tp_found_fini(&best);
-                return status;
-            }
-            if (first.stage < 0)
-                first = lacking;
-            const bool better = is_better(&way.best, &best);
-            tp_found_fini(better ? &best : &way.best);
-            if (better)
-                best = way.best;
-        }
-        if (lack(&first) == 0)
-            break;
-    }
-    take_note(&first, kinds[0], task->recompute == TP_RECOMPUTE_CELL, &best);
-    if (task->schedule == TP_SEARCH_AUTO)
-        name_schedule(best.plan);
-    *found = best;
-    return TP_OK;
+    if (task->flights > task->batch)
+        return tp_fail(TP_ERR_USAGE,
+                       "--accumulate %d: expected at most %d, the sequences of a step",
+                       task->flights, task->batch);
+    return task->flights > 1 ? search_flights(task, found) : search_flight(task, found);
 }
 
 void tp_found_fini(struct tp_found *found)

@@ -242,6 +242,7 @@ static enum tp_status make_plan(struct tp_worker *worker, struct tp_planned *pla
                                         .recompute = (enum tp_recompute)s->recompute,
                                         .slices = slices.count > 0 ? &slices : NULL,
                                         .group_size = s->group_size,
+                                        .flights = s->accumulate,
                                         .grain = s->grain > 0 ? s->grain : 1,
                                         .memory = s->memory ? tp_worker_memory(worker) : 0,
                                         .work = TP_SEARCH_WORK / 2};
