@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all kernels share. The host builds every file of this folder as one program, this one first,
-// with HEAD_WIDTH (D) and HEAD_STRIDE (D rounded up to 16, the width of a cached key) defined.
+// with HEAD_WIDTH (D), HEAD_STRIDE (D rounded up to 16, the width of a cached key) and VECTOR_WIDTH (floats in a
+// register of the device) defined.
 //
 // Style: one row, column block or tile per work-item, and vectors of 16 inside it; every sum has one
 // order, whatever the device's parallelism. Kernels take a buffer and an offset in elements for each

@@ -3,27 +3,7 @@
 
 #include "device/kernels.h"
 
-#include "opencl.h"
-
-/* One argument of a kernel; a view takes two of OpenCL's: buffer and offset. */
-struct argument {
-    enum { VIEW, INT, UINT, SIZE, FLOAT } type;
-    union {
-        struct tp_view view;
-        cl_int integer;
-        cl_uint natural;
-        cl_ulong size;
-        cl_float number;
-    } as;
-};
-
-/* clang-format off */
-#define VIEW(x) {VIEW, {.view = (x)}}
-#define INT(x) {INT, {.integer = (x)}}
-#define UINT(x) {UINT, {.natural = (x)}}
-#define SIZE(x) {SIZE, {.size = (x)}}
-#define FLOAT(x) {FLOAT, {.number = (float)(x)}}
-/* clang-format on */
+#include "launch.h"
 
 static cl_int set_argument(cl_kernel kernel, cl_uint *index, const struct argument *argument)
 {
@@ -47,9 +27,8 @@ static cl_int set_argument(cl_kernel kernel, cl_uint *index, const struct argume
     return CL_INVALID_ARG_VALUE;
 }
 
-/* Enqueues a kernel over items work-items; those beyond, up to whole groups, return at once. */
-static enum tp_status launch(struct tp_device *device, enum tp_kernel which, size_t items,
-                             const struct argument *arguments, size_t count)
+enum tp_status tp_launch(struct tp_device *device, enum tp_kernel which, size_t items,
+                         const struct argument *arguments, size_t count)
 {
     cl_kernel kernel = device->kernels[which];
     const size_t local = device->local, global = (items + local - 1) / local * local;
@@ -64,16 +43,6 @@ static enum tp_status launch(struct tp_device *device, enum tp_kernel which, siz
             clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &global, &local, 0, NULL, NULL);
     return code == CL_SUCCESS ? TP_OK
                               : tp_cl_fail(tp_kernel_names[which], code, __FILE__, __LINE__);
-}
-
-#define LAUNCH(device, which, items, ...)                                                          \
-    launch(device, which, items, (const struct argument[]){__VA_ARGS__},                           \
-           sizeof((const struct argument[]){__VA_ARGS__}) / sizeof(struct argument))
-
-/* Work-items of kernels that take blocks of a size. */
-static size_t blocks(size_t count, size_t size)
-{
-    return (count + size - 1) / size;
 }
 
 /* Columns of a block in kernels that sum over rows; COLUMNS of cl/prelude.cl. */

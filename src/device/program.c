@@ -34,6 +34,9 @@ const char *const tp_kernel_names[TP_KERNEL_COUNT] = {
     [TP_KERNEL_ADD] = "add",
     [TP_KERNEL_SUM_SQUARES] = "sum_squares",
     [TP_KERNEL_ADAMW] = "adamw",
+    [TP_KERNEL_PACKED_GEMM] = "packed_gemm",
+    [TP_KERNEL_PACKED_WRITE] = "packed_write",
+    [TP_KERNEL_PACKED_WRITE_TRANSPOSED] = "packed_write_transposed",
 };
 
 /* Where the built program is kept: a file named for all that it depends on. NULL when there is no
@@ -139,9 +142,13 @@ static enum tp_status build_source(struct tp_device *device, const char *options
 enum tp_status tp_program_build(struct tp_device *device, int head_width)
 {
     char options[128];
+    cl_uint vector_width;
+    TP_CL(clGetDeviceInfo(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof(vector_width),
+                          &vector_width, NULL));
     snprintf(options, sizeof(options),
-             "-cl-std=CL1.2 -cl-denorms-are-zero -DHEAD_WIDTH=%d -DHEAD_STRIDE=%d", head_width,
-             (head_width + TP_LANES - 1) / TP_LANES * TP_LANES);
+             "-cl-std=CL1.2 -cl-denorms-are-zero -DHEAD_WIDTH=%d -DHEAD_STRIDE=%d "
+             "-DVECTOR_WIDTH=%u",
+             head_width, (head_width + TP_LANES - 1) / TP_LANES * TP_LANES, vector_width);
     char *path = cache_path(device, options);
     if (path != NULL)
         device->program = load_cached(device, path, options);
