@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Speed of the gemm providers on the products of a layer, forward and both gradients together, for
- * several slice lengths, each beside the largest error of its products. */
+/* Speed of the gemm providers on the products of a layer, forward and both gradients, for several
+ * slice lengths, each beside the largest error of its products. */
 #include "config.h"
 
 #include <limits.h>
@@ -11,7 +11,8 @@
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "device/gemm.h"
+#include "device/kernels.h"
+#include "device/packed.h"
 #include "rounds.h"
 
 struct settings {
@@ -61,43 +62,77 @@ static const struct tp_option rows[] = {
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-static const int lengths[] = {16, 64, 256, 1024};
-enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]), N_PRODUCTS = 12 };
+static const int lengths[] = {16, 32, 64, 128, 256, 1024};
+enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]), N_MATRICES = 4 };
 
-/* The products of a layer of width C for S tokens: four matrices, forward, input and weight
- * gradient. */
-static void layer_products(size_t C, size_t S, struct tp_gemm products[N_PRODUCTS])
+enum kind { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, N_KINDS };
+static const char *const kinds[] = {"forward", "dx", "dw"};
+
+/* A product of a layer of width C for S tokens: with one of its four matrices, of one kind. */
+static struct tp_gemm product_of(enum kind kind, int matrix, size_t C, size_t S)
 {
-    const size_t matrices[4][2] = {{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}};
-    for (int i = 0; i < 4; i++) {
-        const size_t k = matrices[i][0], n = matrices[i][1];
-        products[3 * i] = (struct tp_gemm){.m = S, .n = n, .k = k};
-        products[3 * i + 1] = (struct tp_gemm){.b_transposed = true, .m = S, .n = k, .k = n};
-        products[3 * i + 2] =
-            (struct tp_gemm){.a_transposed = true, .m = k, .n = n, .k = S, .beta = 1.0f};
+    static const size_t widths[N_MATRICES][2] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
+    const size_t k = C * widths[matrix][0], n = C * widths[matrix][1];
+    switch (kind) {
+    case FORWARD:
+        return (struct tp_gemm){.m = S, .n = n, .k = k};
+    case INPUT_GRADIENT:
+        return (struct tp_gemm){.b_transposed = true, .m = S, .n = k, .k = n};
+    default:
+        return (struct tp_gemm){.a_transposed = true, .m = k, .n = n, .k = S, .beta = 1.0f};
     }
 }
 
-/* One provider on one device, with operands large enough for all products. */
+/* One provider on one device, with a layer's matrices and rows enough for all products. */
 struct provider {
+    const char *name;
     struct tp_device *device;
     struct tp_arena *arena;
-    struct tp_view a, b, c;
-    struct rounds rounds[N_LENGTHS];
-    double errors[N_LENGTHS];
+    bool packed;
+    struct tp_view in, out;                                  /* rows */
+    struct tp_view weight[N_MATRICES], gradient[N_MATRICES]; /* [K, N] */
+    struct tp_view panels[WEIGHT_GRADIENT][N_MATRICES];      /* of the weights, when packed */
+    struct rounds rounds[N_KINDS][N_LENGTHS];
+    struct rounds packing; /* all four, for forward and backward */
+    double errors[N_KINDS][N_LENGTHS];
 };
 
+/* A region with numbers in it: untouched memory of a host is one page of zeros, read from the cache
+ * as no real matrix is. */
+static enum tp_status take(struct provider *p, const char *name, size_t count, struct tp_view *view)
+{
+    TP_TRY(tp_arena_take(p->arena, name, count, view));
+    return tp_fill(p->device, *view, 0.5f, count);
+}
+
+static enum tp_status take_panels(struct provider *p, size_t C)
+{
+    for (int kind = FORWARD; kind < WEIGHT_GRADIENT; kind++)
+        for (int i = 0; i < N_MATRICES; i++) {
+            const struct tp_gemm shape = product_of((enum kind)kind, i, C, 1);
+            TP_TRY(take(p, "panels", tp_packed_count(shape.n, shape.k), &p->panels[kind][i]));
+        }
+    return TP_OK;
+}
+
 static enum tp_status provider_open(struct provider *p, const char *index, int threads, size_t C,
-                                    enum tp_gemm_provider gemm)
+                                    enum tp_gemm_provider gemm, bool packed)
 {
     const struct tp_device_options options = {
         .index = index, .threads = threads, .head_width = 64, .gemm = gemm};
-    const size_t most = 4 * C * (C > 1024 ? C : 1024);
+    const size_t most = 4 * C * (size_t)lengths[N_LENGTHS - 1];
     TP_TRY(tp_device_open(&options, &p->device));
+    p->packed = packed;
+    p->name = packed ? "packed" : tp_gemm_choices[tp_device_gemm(p->device)];
     TP_TRY(tp_arena_new(p->device, 0, &p->arena));
-    TP_TRY(tp_arena_take(p->arena, "a", most, &p->a));
-    TP_TRY(tp_arena_take(p->arena, "b", most, &p->b));
-    return tp_arena_take(p->arena, "c", most, &p->c);
+    TP_TRY(take(p, "rows", most, &p->in));
+    TP_TRY(take(p, "rows", most, &p->out));
+    for (int i = 0; i < N_MATRICES; i++) {
+        const struct tp_gemm shape = product_of(FORWARD, i, C, 1);
+        TP_TRY(take(p, "weights", shape.n * shape.k, &p->weight[i]));
+        TP_TRY(take(p, "gradients", shape.n * shape.k, &p->gradient[i]));
+    }
+    return packed ? take_panels(p, C) : TP_OK;
 }
 
 static void provider_close(struct provider *p)
@@ -106,58 +141,125 @@ static void provider_close(struct provider *p)
     tp_device_close(p->device);
 }
 
-static enum tp_status check(struct provider *p, size_t C, int length)
+/* Packed are the weights; their gradients are another provider's. */
+static int kinds_of(const struct provider *p)
 {
-    struct tp_gemm products[N_PRODUCTS];
-    layer_products(C, (size_t)lengths[length], products);
-    for (int i = 0; i < N_PRODUCTS; i++) {
+    return p->packed ? WEIGHT_GRADIENT : N_KINDS;
+}
+
+static enum tp_status check(struct provider *p, size_t C, enum kind kind, int length)
+{
+    for (int i = 0; i < N_MATRICES; i++) {
+        const struct tp_gemm shape = product_of(kind, i, C, (size_t)lengths[length]);
         double error;
-        TP_TRY(tp_gemm_check(p->device, &products[i], &error));
-        if (error > p->errors[length])
-            p->errors[length] = error;
+        TP_TRY(p->packed ? tp_packed_check(p->device, &shape, &error)
+                         : tp_gemm_check(p->device, &shape, &error));
+        if (error > p->errors[kind][length])
+            p->errors[kind][length] = error;
     }
     return TP_OK;
 }
 
-/* Repeats all products until the time is up; adds the seconds of one pass. */
-static enum tp_status measure(struct provider *p, size_t C, int length, double seconds)
+static enum tp_status pack(struct provider *p, size_t C)
 {
-    struct tp_gemm products[N_PRODUCTS];
+    TP_TRY(tp_device_finish(p->device));
+    const double begin = tp_clock_now();
+    for (int kind = FORWARD; kind < WEIGHT_GRADIENT; kind++)
+        for (int i = 0; i < N_MATRICES; i++) {
+            const struct tp_gemm shape = product_of((enum kind)kind, i, C, 1);
+            TP_TRY(tp_packed_write(p->device, p->panels[kind][i], p->weight[i], &shape));
+        }
+    TP_TRY(tp_device_finish(p->device));
+    rounds_add(&p->packing, tp_clock_now() - begin);
+    return TP_OK;
+}
+
+static enum tp_status multiply(struct provider *p, enum kind kind, int i,
+                               const struct tp_gemm *shape)
+{
+    if (kind == WEIGHT_GRADIENT)
+        return tp_gemm(p->device, p->gradient[i], p->in, p->out, shape);
+    if (p->packed)
+        return tp_packed_gemm(p->device, p->out, p->in, p->panels[kind][i], shape);
+    return tp_gemm(p->device, p->out, p->in, p->weight[i], shape);
+}
+
+/* Repeats the products of a kind until the time is up; adds the seconds of one pass. */
+static enum tp_status measure(struct provider *p, size_t C, enum kind kind, int length,
+                              double seconds)
+{
     int passes = 0;
     double elapsed;
-    layer_products(C, (size_t)lengths[length], products);
     TP_TRY(tp_device_finish(p->device));
     const double begin = tp_clock_now();
     do {
-        for (int i = 0; i < N_PRODUCTS; i++)
-            TP_TRY(tp_gemm(p->device, p->c, p->a, p->b, &products[i]));
+        for (int i = 0; i < N_MATRICES; i++) {
+            const struct tp_gemm shape = product_of(kind, i, C, (size_t)lengths[length]);
+            TP_TRY(multiply(p, kind, i, &shape));
+        }
         TP_TRY(tp_device_finish(p->device));
         passes++;
         elapsed = tp_clock_now() - begin;
     } while (elapsed < seconds);
-    rounds_add(&p->rounds[length], elapsed / passes);
+    rounds_add(&p->rounds[kind][length], elapsed / passes);
     return TP_OK;
 }
 
-static enum tp_status run(struct provider *providers, int count, const struct settings *s)
+static enum tp_status measure_all(struct provider *providers, int count, const struct settings *s)
 {
     const size_t C = (size_t)s->width;
     for (int p = 0; p < count; p++)
+        for (int kind = 0; kind < kinds_of(&providers[p]); kind++)
+            for (int l = 0; l < N_LENGTHS; l++)
+                TP_TRY(check(&providers[p], C, (enum kind)kind, l));
+    for (int round = 0; round < s->rounds; round++) {
+        for (int p = 0; p < count; p++)
+            if (providers[p].packed)
+                TP_TRY(pack(&providers[p], C));
         for (int l = 0; l < N_LENGTHS; l++)
-            TP_TRY(check(&providers[p], C, l));
-    for (int round = 0; round < s->rounds; round++)
-        for (int l = 0; l < N_LENGTHS; l++)
-            for (int p = 0; p < count; p++)
-                TP_TRY(measure(&providers[p], C, l, s->seconds));
+            for (int kind = 0; kind < N_KINDS; kind++)
+                for (int p = 0; p < count; p++)
+                    if (kind < kinds_of(&providers[p]))
+                        TP_TRY(measure(&providers[p], C, (enum kind)kind, l, s->seconds));
+    }
+    return TP_OK;
+}
+
+static void print(struct provider *p, size_t C, enum kind kind, int length)
+{
+    struct rounds *r = &p->rounds[kind][length];
+    const double gflop = 1e-9 * 2.0 * 12.0 * (double)C * (double)C * lengths[length];
+    printf("%6d  %-7s  %-8s %8.2f  %7.2f .. %-7.2f %9.1e\n", lengths[length], kinds[kind], p->name,
+           gflop / rounds_at(r, 0.5), gflop / rounds_at(r, 1.0), gflop / rounds_at(r, 0.0),
+           p->errors[kind][length]);
+}
+
+static void print_all(struct provider *providers, int count, const struct settings *s)
+{
+    printf("tokens  product  provider  GFLOP/s  slowest .. fastest  largest error\n");
     for (int l = 0; l < N_LENGTHS; l++)
-        for (int p = 0; p < count; p++) {
-            struct rounds *r = &providers[p].rounds[l];
-            const double flops = 3.0 * 2.0 * 12.0 * (double)C * (double)C * lengths[l];
-            printf("%6d  %-8s %8.2f  %7.2f .. %-7.2f %9.1e\n", lengths[l],
-                   tp_gemm_choices[tp_device_gemm(providers[p].device)],
-                   flops / rounds_at(r, 0.5) * 1e-9, flops / rounds_at(r, 1.0) * 1e-9,
-                   flops / rounds_at(r, 0.0) * 1e-9, providers[p].errors[l]);
-        }
+        for (int kind = 0; kind < N_KINDS; kind++)
+            for (int p = 0; p < count; p++)
+                if (kind < kinds_of(&providers[p]))
+                    print(&providers[p], (size_t)s->width, (enum kind)kind, l);
+    for (int p = 0; p < count; p++)
+        if (providers[p].packed)
+            printf("packing the layer's weights for forward and dx: %.2f ms\n",
+                   1e3 * rounds_at(&providers[p].packing, 0.5));
+}
+
+/* The device's own choice, CLBlast where that is another, and packed panels on CPUs. */
+static enum tp_status open_all(struct provider *providers, int *count,
+                               const struct tp_device_info *info, const struct settings *s)
+{
+    const size_t C = (size_t)s->width;
+    TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_AUTO, false));
+    if (tp_device_gemm(providers[0].device) != TP_GEMM_CLBLAST)
+        TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_CLBLAST,
+                             false));
+    if (strcmp(info->type, "cpu") == 0)
+        TP_TRY(
+            provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_AUTO, true));
     return TP_OK;
 }
 
@@ -166,8 +268,8 @@ int main(int argc, char **argv)
     struct settings s = {0};
     struct tp_options options;
     struct tp_device_info *infos = NULL;
-    struct provider providers[2] = {0};
-    int n_devices, index;
+    static struct provider providers[3];
+    int n_devices, index, count = 0;
 
     tp_device_prepare(argv);
     if (tp_options_parse(&options, rows, N_ROWS, &s, argc, argv) != TP_OK)
@@ -180,19 +282,13 @@ int main(int argc, char **argv)
     if (tp_devices_list(&infos, &n_devices) != TP_OK ||
         tp_device_select(s.device, 0, infos, n_devices, &index) != TP_OK)
         return 1;
-    printf("gemm of a layer, C = %d, forward and both gradients; %s, %d thread%s\n", s.width,
-           infos[index].name, s.threads, s.threads == 1 ? "" : "s");
-    printf("tokens  provider  GFLOP/s  slowest .. fastest  largest error\n");
-    enum tp_status status =
-        provider_open(&providers[0], infos[index].index, s.threads, (size_t)s.width, TP_GEMM_AUTO);
-    int count = 1;
-    if (status == TP_OK && tp_device_gemm(providers[0].device) != TP_GEMM_CLBLAST) {
-        status = provider_open(&providers[1], infos[index].index, s.threads, (size_t)s.width,
-                               TP_GEMM_CLBLAST);
-        count = 2;
-    }
+    printf("gemm of a layer, C = %d; %s, %d thread%s\n", s.width, infos[index].name, s.threads,
+           s.threads == 1 ? "" : "s");
+    enum tp_status status = open_all(providers, &count, &infos[index], &s);
     if (status == TP_OK)
-        status = run(providers, count, &s);
+        status = measure_all(providers, count, &s);
+    if (status == TP_OK)
+        print_all(providers, count, &s);
     for (int p = 0; p < count; p++)
         if (providers[p].device != NULL)
             provider_close(&providers[p]);

@@ -5,7 +5,7 @@
 // narrower ones the tile is cut further. Every element is one sum in the order of K, wherever its row lies.
 
 #define PANEL 48     // columns; TP_PANEL of the host
-#define TILE 8       // rows of an item; TILE of the host
+#define TILE_ROWS 8       // rows of an item; TILE_ROWS of the host
 #define PACK_ROWS 16 // rows of b an item packs; PACK_ROWS of the host
 
 #if VECTOR_WIDTH >= LANES
@@ -51,11 +51,11 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
 kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong a0, const global float *b,
                         ulong b0, ulong m, int n, int k, float beta)
 {
-    const size_t tiles = (m + TILE - 1) / TILE, panel = get_global_id(0) / tiles;
-    const size_t first = get_global_id(0) % tiles * TILE, column = panel * PANEL;
+    const size_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS, panel = get_global_id(0) / tiles;
+    const size_t first = get_global_id(0) % tiles * TILE_ROWS, column = panel * PANEL;
     if (column >= n)
         return;
-    const int rows = min((size_t)TILE, m - first), columns = min((size_t)PANEL, n - column);
+    const int rows = min((size_t)TILE_ROWS, m - first), columns = min((size_t)PANEL, n - column);
     a += a0 + first * k;
     b += b0 + column * k;
     c += c0 + first * n + column;

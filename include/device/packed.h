@@ -27,4 +27,8 @@ enum tp_status tp_packed_write(struct tp_device *device, struct tp_view packed, 
 enum tp_status tp_packed_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
                               struct tp_view packed, const struct tp_gemm *shape);
 
+/* tp_gemm_check() of packing and product. Waits. TP_ERR_DEVICE when wrong; TP_ERR_MEMORY. */
+enum tp_status tp_packed_check(struct tp_device *device, const struct tp_gemm *shape,
+                               double *error);
+
 #endif

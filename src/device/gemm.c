@@ -81,8 +81,9 @@ static enum tp_status operands_init(struct operands *host, const struct tp_gemm 
 }
 
 /* Runs the product on the device; host->c is then what it left there. */
-static enum tp_status run_on_device(struct tp_device *device, struct tp_arena *arena,
-                                    struct operands *host, const struct tp_gemm *shape)
+static enum tp_status run_on_device(struct tp_device *device, tp_product *product,
+                                    struct tp_arena *arena, struct operands *host,
+                                    const struct tp_gemm *shape)
 {
     struct tp_view a, b, c;
     TP_TRY(tp_arena_take(arena, "gemm check", host->n_a, &a));
@@ -91,7 +92,7 @@ static enum tp_status run_on_device(struct tp_device *device, struct tp_arena *a
     TP_TRY(tp_memory_write(device, a, host->a, host->n_a));
     TP_TRY(tp_memory_write(device, b, host->b, host->n_b));
     TP_TRY(tp_memory_write(device, c, host->c, host->n_c));
-    TP_TRY(tp_gemm(device, tp_view_at(c, GUARD), a, b, shape));
+    TP_TRY(product(device, tp_view_at(c, GUARD), a, b, shape));
     return tp_memory_read(device, host->c, c, host->n_c);
 }
 
@@ -128,14 +129,15 @@ static double largest_error(const struct operands *host, const struct tp_gemm *s
     return largest;
 }
 
-enum tp_status tp_gemm_check(struct tp_device *device, const struct tp_gemm *shape, double *error)
+enum tp_status tp_product_check(struct tp_device *device, tp_product *product, const char *name,
+                                const struct tp_gemm *shape, double *error)
 {
     struct operands host;
     struct tp_arena *arena;
     TP_TRY(operands_init(&host, shape));
     enum tp_status status = tp_arena_new(device, 0, &arena);
     if (status == TP_OK) {
-        status = run_on_device(device, arena, &host, shape);
+        status = run_on_device(device, product, arena, &host, shape);
         tp_arena_free(arena);
     }
     const double largest = status == TP_OK ? largest_error(&host, shape) : 0;
@@ -143,10 +145,15 @@ enum tp_status tp_gemm_check(struct tp_device *device, const struct tp_gemm *sha
     TP_TRY(status);
     /* Rounding of K products in a row is at most about K * 2^-24 of their sizes. */
     if (!(largest <= 1e-6 + (double)shape->k * 6e-8))
-        return tp_fail(
-            TP_ERR_DEVICE, "%s: gemm by %s is wrong for %c%c %zu x %zu x %zu: relative error %.2g",
-            device->info.name, tp_gemm_choices[device->gemm], shape->a_transposed ? 'T' : 'N',
-            shape->b_transposed ? 'T' : 'N', shape->m, shape->n, shape->k, largest);
+        return tp_fail(TP_ERR_DEVICE,
+                       "%s: gemm by %s is wrong for %c%c %zu x %zu x %zu: relative error %.2g",
+                       device->info.name, name, shape->a_transposed ? 'T' : 'N',
+                       shape->b_transposed ? 'T' : 'N', shape->m, shape->n, shape->k, largest);
     *error = largest;
     return TP_OK;
+}
+
+enum tp_status tp_gemm_check(struct tp_device *device, const struct tp_gemm *shape, double *error)
+{
+    return tp_product_check(device, tp_gemm, tp_gemm_choices[device->gemm], shape, error);
 }

@@ -98,6 +98,12 @@ bool tp_host_blas_init(const struct tp_device *device, int threads);
 enum tp_status tp_host_blas_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
                                  struct tp_view b, const struct tp_gemm *shape);
 
+/* A function that computes a product as tp_gemm() does, and tp_gemm_check() of it. */
+typedef enum tp_status tp_product(struct tp_device *device, struct tp_view c, struct tp_view a,
+                                  struct tp_view b, const struct tp_gemm *shape);
+enum tp_status tp_product_check(struct tp_device *device, tp_product *product, const char *name,
+                                const struct tp_gemm *shape, double *error);
+
 /* Elements from one row of a product's operand to the next. */
 static inline size_t tp_gemm_stride_a(const struct tp_gemm *shape)
 {
