@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with a matrix in panels, for CPUs. The matrix b [K, N] lies as [N / 48][K][48], zeros behind its
-// last column, so that a tile of c reads one stream and no more of it than it needs. c = a b takes one tile
-// of 8 x 48 an item, the loop over K inside and the sums in registers: at 16 lanes a register 24 of 32, in
-// narrower ones the tile is cut further. Every element is one sum in the order of K, wherever its row lies.
+// last column, so that a tile of c reads one stream. c = a b takes a tile of 8 x 48 an item, the loop over K
+// inside and the sums in registers: in registers of 16 floats, 24 of 32; with narrower ones the tile is cut
+// further. An element of c is one sum in the order of K, wherever its row lies.
 
-#define PANEL 48     // columns; TP_PANEL of the host
-#define TILE_ROWS 8       // rows of an item; TILE_ROWS of the host
+#define PANEL 48     // columns of a panel; TP_PANEL of the host
+#define TILE_ROWS 8  // rows of c an item computes; TILE_ROWS of the host
 #define PACK_ROWS 16 // rows of b an item packs; PACK_ROWS of the host
 
+// Rows and vectors of columns that are summed in registers at once.
 #if VECTOR_WIDTH >= LANES
-#define SUM_ROWS 8 // what is summed in registers at once: so many rows
-#define SUM_VECTORS 3 // by so many vectors of columns
+#define SUM_ROWS 8
+#define SUM_VECTORS 3
 #else
 #define SUM_ROWS 4
 #define SUM_VECTORS 1
 #endif
 
-// c[rows, n] = a b + beta c, of at most SUM_ROWS rows and SUM_VECTORS * LANES columns, both more than 0; b
-// is the first of these columns in a panel. Rows that are not there are the last one again, and not stored.
-void sum_tile(global float *c, const global float *a, const global float *b, int rows, int n, size_t width, int k,
-              float beta)
+// OpenCL's prefetch() is empty in drivers for CPUs.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define FETCH(x) __builtin_prefetch((const void *)(size_t)(x), 0, 2)
+#endif
+#endif
+#ifndef FETCH
+#define FETCH(x) prefetch(x, LANES)
+#endif
+
+// c[rows, columns] = a b + beta c, of at most SUM_ROWS x SUM_VECTORS * LANES elements; b points at the first
+// of the columns in a panel, c has n in all. Rows that are not there are the last one again, and not stored.
+// On the way, what another item will need is fetched from ahead, so many floats per row of b.
+void sum_tile(global float *c, const global float *a, const global float *b, int rows, int columns, int n,
+              int k, float beta, const global float *ahead, int step)
 {
     float16 sum[SUM_ROWS][SUM_VECTORS];
     const global float *row[SUM_ROWS];
@@ -30,7 +42,8 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
         for (int v = 0; v < SUM_VECTORS; v++)
             sum[i][v] = 0.0f;
     }
-    for (int l = 0; l < k; l++, b += PANEL) {
+    for (int l = 0; l < k; l++, b += PANEL, ahead += step) {
+        FETCH(ahead);
 #pragma unroll
         for (int i = 0; i < SUM_ROWS; i++)
 #pragma unroll
@@ -41,27 +54,34 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
     for (int i = 0; i < SUM_ROWS; i++)
 #pragma unroll
         for (int v = 0; v < SUM_VECTORS; v++) {
-            global float *to = c + i * width + v * LANES;
-            const int count = n - v * LANES;
+            global float *to = c + (size_t)i * n + v * LANES;
+            const int count = columns - v * LANES;
             if (i < rows && count > 0)
                 store(beta != 0.0f ? sum[i][v] + beta * load(to, count) : sum[i][v], to, count);
         }
 }
 
+// The tiles of a panel follow each other. Each fetches its share of the next panel from memory while it
+// computes: without that, few rows wait for memory most of the time. Behind the last panel there is nothing
+// to fetch, and fetching it does no harm.
 kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong a0, const global float *b,
                         ulong b0, ulong m, int n, int k, float beta)
 {
-    const size_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS, panel = get_global_id(0) / tiles;
-    const size_t first = get_global_id(0) % tiles * TILE_ROWS, column = panel * PANEL;
+    const size_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
+    const size_t panel = get_global_id(0) / tiles, tile = get_global_id(0) % tiles;
+    const size_t column = panel * PANEL, first = tile * TILE_ROWS;
     if (column >= n)
         return;
     const int rows = min((size_t)TILE_ROWS, m - first), columns = min((size_t)PANEL, n - column);
+    const int step = (PANEL + tiles - 1) / tiles;
     a += a0 + first * k;
     b += b0 + column * k;
     c += c0 + first * n + column;
+    const global float *ahead = b + (size_t)k * PANEL + (size_t)k * PANEL * tile / tiles;
     for (int i = 0; i < rows; i += SUM_ROWS)
         for (int j = 0; j < columns; j += SUM_VECTORS * LANES)
-            sum_tile(c + (size_t)i * n + j, a + (size_t)i * k, b + j, rows - i, columns - j, n, k, beta);
+            sum_tile(c + (size_t)i * n + j, a + (size_t)i * k, b + j, rows - i, columns - j, n, k, beta,
+                     ahead, step);
 }
 
 // Panels of b from b[k, n].
