@@ -43,12 +43,16 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
             sum[i][v] = 0.0f;
     }
     for (int l = 0; l < k; l++, b += PANEL, ahead += step) {
+        float16 w[SUM_VECTORS];
         FETCH(ahead);
+#pragma unroll
+        for (int v = 0; v < SUM_VECTORS; v++)
+            w[v] = vload16(v, b);
 #pragma unroll
         for (int i = 0; i < SUM_ROWS; i++)
 #pragma unroll
             for (int v = 0; v < SUM_VECTORS; v++)
-                sum[i][v] += row[i][l] * vload16(v, b);
+                sum[i][v] += row[i][l] * w[v];
     }
 #pragma unroll
     for (int i = 0; i < SUM_ROWS; i++)
