@@ -4,9 +4,10 @@
 // inside and the sums in registers: in registers of 16 floats, 24 of 32; with narrower ones the tile is cut
 // further. An element of c is one sum in the order of K, wherever its row lies.
 
-#define PANEL 48     // columns of a panel; TP_PANEL of the host
-#define TILE_ROWS 8  // rows of c an item computes; TILE_ROWS of the host
-#define PACK_ROWS 16 // rows of b an item packs; PACK_ROWS of the host
+#define PANEL 48       // columns of a panel; TP_PANEL of the host
+#define TILE_ROWS 8    // rows of c an item computes; TILE_ROWS of the host
+#define BLOCK_TILES 32 // tiles whose rows of a are used for all panels before the next rows
+#define PACK_ROWS 16   // rows of b an item packs; PACK_ROWS of the host
 
 // Rows and vectors of columns that are summed in registers at once.
 #if VECTOR_WIDTH >= LANES
@@ -65,17 +66,20 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
         }
 }
 
-// The tiles of a panel follow each other. Each fetches its share of the next panel from memory while it
-// computes: without that, few rows wait for memory most of the time. Behind the last panel there is nothing
-// to fetch, and fetching it does no harm.
+// Items go through blocks of rows of a, small enough to stay in a core's cache; in a block through the panels;
+// in a panel through the tiles. Each fetches its share of the next panel from memory while it computes:
+// without that, few rows wait for memory most of the time. Behind the last panel there is nothing to fetch,
+// and fetching it does no harm.
 kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong a0, const global float *b,
                         ulong b0, ulong m, int n, int k, float beta)
 {
-    const size_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
-    const size_t panel = get_global_id(0) / tiles, tile = get_global_id(0) % tiles;
-    const size_t column = panel * PANEL, first = tile * TILE_ROWS;
-    if (column >= n)
+    const size_t all_tiles = (m + TILE_ROWS - 1) / TILE_ROWS, panels = (n + PANEL - 1) / PANEL;
+    if (get_global_id(0) >= all_tiles * panels)
         return;
+    const size_t before = get_global_id(0) / (BLOCK_TILES * panels) * BLOCK_TILES; // tiles
+    const size_t tiles = min((size_t)BLOCK_TILES, all_tiles - before);
+    const size_t item = get_global_id(0) - before * panels, panel = item / tiles, tile = item % tiles;
+    const size_t column = panel * PANEL, first = (before + tile) * TILE_ROWS;
     const int rows = min((size_t)TILE_ROWS, m - first), columns = min((size_t)PANEL, n - column);
     const int step = (PANEL + tiles - 1) / tiles;
     a += a0 + first * k;

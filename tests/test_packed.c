@@ -173,9 +173,21 @@ START_TEST(products_are_right_for_any_shape)
 }
 END_TEST
 
+/* More rows than the kernel takes at once through all panels, and a few more. */
+START_TEST(products_are_right_for_many_rows)
+{
+    struct tp_gemm shape = {.n = 131, .k = 33, .beta = 1.0f};
+    struct matrix b = wave(shape.n * shape.k, 1.0), packed = pack(&b, &shape);
+    for (shape.m = 250; shape.m < 530; shape.m += 45)
+        check_product(&b, &packed, &shape);
+    free(b.guarded);
+    free(packed.guarded);
+}
+END_TEST
+
 START_TEST(a_row_is_the_same_in_any_slice)
 {
-    enum { MOST_ROWS = 29 };
+    enum { MOST_ROWS = 300 };
     const struct tp_gemm all = {.m = MOST_ROWS, .n = 131, .k = 257};
     struct matrix b = wave(all.n * all.k, 1.0), packed = pack(&b, &all);
     struct matrix a = wave(all.m * all.k, 2.0), c = matrix_new(all.m * all.n);
@@ -184,7 +196,7 @@ START_TEST(a_row_is_the_same_in_any_slice)
     struct tp_gemm part = all;
     struct matrix got = matrix_new(all.m * all.n);
     for (part.m = 1; part.m <= 17; part.m++)
-        for (size_t first = 0; first + part.m <= MOST_ROWS; first += 3) {
+        for (size_t first = 0; first + part.m <= MOST_ROWS; first += 19) {
             const struct tp_view from = tp_view_at(a.view, first * all.k);
             ck_assert_int_eq(tp_packed_gemm(device, got.view, from, packed.view, &part), TP_OK);
             ck_assert_int_eq(tp_memory_read(device, got.values, got.view, part.m * all.n), TP_OK);
@@ -217,6 +229,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, panels_hold_the_matrix_and_zeros, 0, 2 * N_COLUMNS);
     tcase_add_loop_test(tcase, products_are_right_for_any_shape, 0, 2 * N_COLUMNS);
+    tcase_add_test(tcase, products_are_right_for_many_rows);
     tcase_add_test(tcase, a_row_is_the_same_in_any_slice);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
