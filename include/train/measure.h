@@ -25,7 +25,7 @@ struct tp_shot {
 };
 
 #define TP_MEASURE_ITEMS 128
-#define TP_MEASURE_ROUNDS 7
+#define TP_MEASURE_ROUNDS 15
 
 struct tp_measure {
     int n_items, n_rounds;

@@ -264,6 +264,52 @@ static bool is_sound(const struct tp_table *base, const double coefficients[TERM
     return true;
 }
 
+/* ---- Noise ---- */
+
+/* c0 + c1 s + c2 s^2, relative errors squared, through a curve's points. */
+static bool fit_parabola(const struct tp_curve *curve, double coefficients[TERMS])
+{
+    struct equations equations = {.pairs = curve->count};
+
+    for (int i = 0; i < curve->count; i++) {
+        const double s = curve->points[i].at, t = curve->points[i].seconds;
+        const double row[TERMS + 1] = {1, s, s * s, 0, t};
+        for (int p = 0; p <= TERMS; p++)
+            for (int q = 0; q <= TERMS; q++)
+                equations.sums[p][q] += row[p] * row[q] / (t * t);
+    }
+    return solve(&equations, 7, coefficients);
+}
+
+static double parabola_at(const double coefficients[TERMS], double s)
+{
+    return coefficients[0] + coefficients[1] * s + coefficients[2] * s * s;
+}
+
+/* A planner finds the lengths that noise made fast. So what a point lies above or below a parabola
+ * through all of them is shared with its neighbours: a law stays as it is, and so does what several
+ * neighbours say alike. */
+static void smooth(struct tp_curve *curve)
+{
+    struct tp_point *points = curve->points;
+    double law[TERMS];
+
+    if (curve->count < 5 || !fit_parabola(curve, law))
+        return;
+    for (int i = 0; i < curve->count; i++)
+        if (!(parabola_at(law, points[i].at) > 0))
+            return;
+    for (int i = 0; i < curve->count; i++)
+        points[i].seconds /= parabola_at(law, points[i].at);
+    double before = points[0].seconds;
+    for (int i = 0; i < curve->count; i++) {
+        const double here = points[i].seconds;
+        const double behind = i + 1 < curve->count ? points[i + 1].seconds : here;
+        points[i].seconds = (before + 2 * here + behind) / 4 * parabola_at(law, points[i].at);
+        before = here;
+    }
+}
+
 static int count_bits(int subset)
 {
     int count = 0;
@@ -335,6 +381,8 @@ enum tp_status tp_fit_layer(const struct tp_sample *samples, int count, int seq_
     enum tp_status status = add_bases(medians, places, &times->base);
     if (status == TP_OK && times->base.count == 0)
         status = tp_fail(TP_ERR_INPUT, "nothing was measured without context");
+    for (int i = 0; i < times->base.count && status == TP_OK; i++)
+        smooth(&times->base.rows[i].by_tokens);
     if (status == TP_OK)
         status = extend(&times->base);
     if (status == TP_OK) {
