@@ -124,6 +124,12 @@ works '^step     1/1' "$mpiexec" -n 4 "$terapipe" $short --op 2 --data 2 --zero 
 grep -q '"op": 2' both/profile.json && grep -q '"allreduce"' both/profile.json &&
     grep -q '"data": 2' both/plan.json || complain "a run should have a plan for op ranks and replicas"
 works '^step     1/1' "$mpiexec" -n 4 "$terapipe" $short --plan both/plan.json
+"$mpiexec" -n 4 "$terapipe" $short --plan both/plan.json --op 1 >out 2>err
+judge 2 '--tensor-model-parallel-size 1: contradicts --plan both/plan.json, whose op is 2' $? \
+    "another degree than the plan's"
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --accumulate 2 --budget 0.5 --save flights
+tr -d ' \n' <flights/plan.json | grep -q '"flights":\[[0-9]*,[0-9]*\]' ||
+    complain "a plan with --accumulate 2 should have two flights"
 works '^loss ' "$mpiexec" -n 4 "$terapipe" eval --load both --data-path text --op 2 --data 2 \
     --global-batch-size 4
 
@@ -156,6 +162,8 @@ fails 2 '--global-batch-size 1: expected at least 3' $train --data 3 --pipe 1 --
 fails 2 '--accumulate 3: expected at most 2' $train --accumulate 3 --global-batch-size 2 \
     --group-size 1
 fails 2 '--recompute.*all.*cell' $train --recompute all
+fails 1 '--memory 600K: [0-9]+ bytes for each rank.*stage [01] needs [0-9]+' $train --memory 600K \
+    --schedule seq1f1b --slices 8 --group-size 1
 fails 2 '--dropout: .1. is not' $train --dropout 1
 fails 2 '--train: unknown option' $train --train 3
 fails 2 'surplus' $train surplus

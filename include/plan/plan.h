@@ -40,6 +40,7 @@ struct tp_plan {
     struct tp_stage_layers *stages; /* [pipe] */
     int n_groups;
     struct tp_group *groups; /* in order of execution; sequences add up to batch */
+    bool zero;               /* replicas share the optimizer's moments */
     bool recompute;          /* backward computes the layers' forward again */
     int n_flights;           /* a flight runs to its end on every stage before the stage's next */
     int *flights;            /* [n_flights] groups of each */

@@ -95,8 +95,8 @@ struct tp_schedule {
  * update. A receive into memory is posted, and a result is computed into it, only after its last
  * use is over:
  * - rows hold a unit's activations, from the forward to the backward; its input, which its message
- *   brings, is there from the post of the receive. Without backward both are reused, place = slot *
- *   unit_rows, once the forward is computed.
+ *   brings, is there from the post of the receive. Without backward both are over once the forward
+ * is computed.
  * - a group's keys and values, from its first forward to the backward of its first slice; without
  *   backward to the forward of its last slice.
  * - a forward slot holds a result to send, from the forward to the end of its send; none on the

@@ -85,6 +85,7 @@ static enum tp_status prepare(struct planning *p)
     p->task.batch = s->batch;
     p->task.schedule = s->schedule;
     p->task.recompute = (enum tp_recompute)s->recompute;
+    p->task.zero = s->zero;
     p->task.slices = p->slices.count > 0 ? &p->slices : NULL;
     p->task.group_size = s->group_size;
     p->task.flights = s->accumulate;
@@ -237,6 +238,7 @@ const struct tp_command tp_command_plan = {
                                      "accumulate",
                                      "grain",
                                      "recompute",
+                                     "use-distributed-optimizer",
                                      "memory",
                                      "objective",
                                      "epsilon",

@@ -44,7 +44,7 @@ static const struct tp_option table[] = {
     {"pipeline-model-parallel-size", "pipe", INT(1), FIELD(pipe), .argument = "STAGES",
      .help = "pipeline stages (one for each rank when not given)"},
     {"schedule", NULL, CHOICE(tp_schedule_choices), FIELD(schedule), .initial = "terapipe",
-     .argument = "NAME", .help = "whole sequences or token slices: gpipe, terapipe"},
+     .argument = "NAME", .help = "whole sequences or token slices: gpipe, terapipe, 1f1b, seq1f1b"},
     {"slices", NULL, TEXT, FIELD(slices), .argument = "N|TOKENS,...",
      .help = "how a sequence is cut: uniformly or as listed (up to 4 when not given)"},
     {"group-size", NULL, INT(1), FIELD(group_size), .argument = "SEQUENCES",

@@ -99,6 +99,7 @@ static enum tp_status check_memory(const struct single *single, struct tp_degree
                                    .slots = 1,
                                    .train = true,
                                    .op = degrees->op,
+                                   .shards = search->zero ? degrees->data : 1,
                                    .recompute = search->recompute != TP_RECOMPUTE_NONE};
     const struct tp_cost_device *device =
         &single->cost.devices[tp_cost_device_of(&single->cost, 0)];

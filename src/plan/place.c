@@ -180,15 +180,23 @@ static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit 
     return TP_OK;
 }
 
-/* Without backward, rows are used again as message slots are, and keys and values are those of one
- * group at a time: a stage computes in order. */
-static void place_forward_only(struct tp_unit *units, int n_units, struct tp_stage_shape *shape)
+/* Without backward nothing lives on: a stage computes in order, so that all units have the same
+ * rows and all groups the same keys and values. Only inputs come while another one is computed. */
+static void place_forward_only(const struct tp_plan *plan, struct tp_unit *units, int n_units,
+                               int stage, struct tp_stage_shape *shape)
 {
+    struct tp_turns turns;
+
+    tp_turns_init(&turns, plan, stage);
+    const int ahead = tp_turns_ahead(&turns, TP_FORWARD);
+    const int inputs = ahead < n_units ? ahead + 1 : n_units;
     for (int i = 0; i < n_units; i++) {
-        units[i].row = units[i].input_row = (size_t)units[i].slot[TP_FORWARD] * shape->unit_rows;
+        units[i].row = 0;
+        units[i].input_row = (size_t)(i % inputs) * shape->unit_rows;
         units[i].cache = 0;
     }
-    shape->rows = shape->input_rows = (size_t)shape->slots * shape->unit_rows;
+    shape->rows = shape->unit_rows;
+    shape->input_rows = (size_t)inputs * shape->unit_rows;
     shape->caches = shape->group;
 }
 
@@ -205,6 +213,7 @@ enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *u
         .train = plan->schedule != TP_SCHEDULE_FORWARD,
         .recompute = plan->recompute,
         .op = plan->op,
+        .shards = plan->zero ? plan->data : 1,
     };
 
     for (int i = 0; i < n_units; i++) {
@@ -219,7 +228,7 @@ enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *u
     if (shape.train)
         TP_TRY(place_training(plan, units, n_units, stage, &shape));
     else
-        place_forward_only(units, n_units, &shape);
+        place_forward_only(plan, units, n_units, stage, &shape);
     *out = shape;
     return TP_OK;
 }

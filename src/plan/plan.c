@@ -275,6 +275,7 @@ static enum tp_status read_scalars(const struct tp_json *root, struct tp_plan *p
     struct tp_json model = tp_json_member(root, "model");
     struct tp_json schedule = tp_json_member(root, "schedule");
     struct tp_json recompute = tp_json_member(root, "recompute");
+    struct tp_json zero = tp_json_member(root, "zero");
 
     TP_TRY(read_model(&model, &plan->model));
     TP_TRY(tp_json_member_int(root, "seq_len", 1, plan->model.n_positions, &plan->seq_len));
@@ -286,6 +287,8 @@ static enum tp_status read_scalars(const struct tp_json *root, struct tp_plan *p
         return tp_fail(TP_ERR_INPUT, "%s: op is %d, expected a divisor of n_head, %d", root->path,
                        plan->op, plan->model.n_head);
     TP_TRY(read_schedule(&schedule, &plan->schedule));
+    if (zero.value != NULL)
+        TP_TRY(tp_json_bool(&zero, &plan->zero));
     return recompute.value != NULL ? tp_json_bool(&recompute, &plan->recompute) : TP_OK;
 }
 
@@ -480,8 +483,9 @@ static json_t *plan_json(const struct tp_plan *plan, const struct tp_simulation 
                   plan->op, "schedule", tp_schedule_name(plan->schedule), "recompute",
                   (int)plan->recompute, "stages", stages_json(plan), "groups", groups_json(plan),
                   "flights", integers_json(plan->flights, plan->n_flights));
-    if (predicted != NULL &&
-        json_object_set_new(json, "predicted", predicted_json(predicted)) != 0) {
+    if ((plan->zero && json_object_set_new(json, "zero", json_true()) != 0) ||
+        (predicted != NULL &&
+         json_object_set_new(json, "predicted", predicted_json(predicted)) != 0)) {
         json_decref(json);
         return NULL;
     }

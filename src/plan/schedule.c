@@ -110,8 +110,9 @@ int tp_turns_ahead(const struct tp_turns *turns, enum tp_direction direction)
         return 0;
     if (n_units <= TP_SCHEDULE_SLOTS)
         return n_units;
-    return direction == TP_FORWARD && !is_interleaved(plan->schedule) ? TP_SCHEDULE_SLOTS
-                                                                      : TP_SCHEDULE_SLOTS / 2;
+    const bool keeps =
+        plan->schedule == TP_SCHEDULE_GPIPE || plan->schedule == TP_SCHEDULE_TERAPIPE;
+    return direction == TP_FORWARD && keeps ? TP_SCHEDULE_SLOTS : TP_SCHEDULE_SLOTS / 2;
 }
 
 /* ---- The list of a stage ---- */

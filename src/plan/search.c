@@ -154,6 +154,7 @@ static void find_facts(const struct way *way, struct tp_plan *facts)
                               .schedule = way->schedule,
                               .n_stages = task->pipe,
                               .recompute = way->recompute,
+                              .zero = task->zero,
                               .n_flights = 1};
 }
 
@@ -341,6 +342,7 @@ static enum tp_status add_cut(struct way *way, int group_size, const struct tp_s
     plan->data = task->data;
     plan->op = task->cost->op;
     plan->recompute = way->recompute;
+    plan->zero = task->zero;
     return starts_add(&way->starts, plan);
 }
 

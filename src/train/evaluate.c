@@ -135,6 +135,7 @@ enum tp_status tp_evaluation_run(struct tp_evaluation *evaluation, struct tp_wor
         TP_TRY(run_batch(evaluation, worker, &share, sequences, &mean));
         sum += mean * sequences;
         done += sequences;
+        tp_comm_set_watchdog(worker->settings->watchdog); /* the first batch compiles */
     }
     *loss = sum / (double)evaluation->samples;
     return TP_OK;
@@ -188,6 +189,7 @@ enum tp_status tp_evaluate(const struct tp_settings *settings, struct tp_comm *w
         status = evaluate(&evaluation, &worker, plan, alone);
     if (*alone)
         return status;
+    tp_comm_set_watchdog(0);
     tp_worker_fini(&worker);
     tp_evaluation_fini(&evaluation);
     tp_plan_free(plan);

@@ -291,6 +291,7 @@ static enum tp_status continue_text(struct tp_generator *generator, int32_t *tex
     TP_TRY(print_tokens(generator, text, n));
     for (int i = 0; i < generator->worker.settings->max_new_tokens; i++, n++) {
         TP_TRY(tp_generator_next(generator, text, n, &text[n]));
+        tp_comm_set_watchdog(generator->worker.settings->watchdog); /* the first one compiles */
         TP_TRY(print_tokens(generator, &text[n], 1));
     }
     return print_tokens(generator, &end, 1);
@@ -312,6 +313,7 @@ enum tp_status tp_generate(const struct tp_settings *settings, struct tp_comm *w
     }
     if (*alone)
         return status;
+    tp_comm_set_watchdog(0);
     free(text);
     tp_generator_fini(&generator);
     return status;

@@ -13,9 +13,33 @@
 
 /* ---- From a file ---- */
 
+/* What is given has to be what is planned, before anything depends on it. */
+static enum tp_status settle_numbers(const struct tp_plan *plan, struct tp_settings *settled)
+{
+    const struct {
+        const char *option, *key;
+        int *given, planned;
+    } numbers[] = {
+        {"--seq-length", "seq_len", &settled->seq_len, plan->seq_len},
+        {"--pipeline-model-parallel-size", "pipe", &settled->pipe, plan->pipe},
+        {"--tensor-model-parallel-size", "op", &settled->op, plan->op},
+        {"--data", "data", &settled->replicas, plan->data},
+    };
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (*numbers[i].given != 0 && *numbers[i].given != numbers[i].planned)
+            return tp_fail(TP_ERR_USAGE, "%s %d: contradicts --plan %s, whose %s is %d",
+                           numbers[i].option, *numbers[i].given, settled->plan, numbers[i].key,
+                           numbers[i].planned);
+        *numbers[i].given = numbers[i].planned;
+    }
+    return TP_OK;
+}
+
 enum tp_status tp_planner_settle(const struct tp_settings *settings, struct tp_settings *settled)
 {
     struct tp_plan *plan = NULL;
+    enum tp_status status = TP_OK;
 
     *settled = *settings;
     if (settings->plan != NULL)
@@ -23,49 +47,29 @@ enum tp_status tp_planner_settle(const struct tp_settings *settings, struct tp_s
     if (settled->batch == 0)
         settled->batch = plan != NULL ? plan->batch * plan->data : 1;
     if (plan != NULL) {
-        const struct {
-            int *given, planned;
-        } numbers[] = {{&settled->seq_len, plan->seq_len},
-                       {&settled->pipe, plan->pipe},
-                       {&settled->op, plan->op},
-                       {&settled->replicas, plan->data}};
-        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-            if (*numbers[i].given == 0)
-                *numbers[i].given = numbers[i].planned;
+        settled->zero = settled->zero || plan->zero;
+        status = settle_numbers(plan, settled);
     }
     tp_plan_free(plan);
-    return TP_OK;
+    return status;
 }
 
-/* Numbers that the plan has and that are something else here. */
+/* The plan has to be for this batch and this model. */
 static enum tp_status check_numbers(const struct tp_worker *worker, const struct tp_plan *plan)
 {
     const struct tp_settings *s = worker->settings;
     const struct tp_model *model = &worker->model;
     const struct {
-        const char *option;
-        int given, planned;
         const char *key;
-    } options[] =
-        {
-            {"--seq-length", worker->seq_len, plan->seq_len, "seq_len"},
-            {"--pipeline-model-parallel-size", worker->grid.pipe_size, plan->pipe, "pipe"},
-            {"--tensor-model-parallel-size", worker->grid.op, plan->op, "op"},
-            {"--data", worker->grid.data, plan->data, "data"},
-        },
-      sizes[] = {
-          {"n_layer", model->n_layer, plan->model.n_layer, NULL},
-          {"n_embd", model->n_embd, plan->model.n_embd, NULL},
-          {"n_head", model->n_head, plan->model.n_head, NULL},
-          {"n_inner", model->n_inner, plan->model.n_inner, NULL},
-          {"vocab_size", model->vocab_size, plan->model.vocab_size, NULL},
-      };
+        int given, planned;
+    } sizes[] = {
+        {"n_layer", model->n_layer, plan->model.n_layer},
+        {"n_embd", model->n_embd, plan->model.n_embd},
+        {"n_head", model->n_head, plan->model.n_head},
+        {"n_inner", model->n_inner, plan->model.n_inner},
+        {"vocab_size", model->vocab_size, plan->model.vocab_size},
+    };
 
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (options[i].given != options[i].planned)
-            return tp_fail(TP_ERR_USAGE, "%s %d: contradicts --plan %s, whose %s is %d",
-                           options[i].option, options[i].given, s->plan, options[i].key,
-                           options[i].planned);
     if ((s->batch - 1) / plan->data + 1 != plan->batch)
         return tp_fail(TP_ERR_USAGE,
                        "--global-batch-size %d: contradicts --plan %s, whose largest replica has "
@@ -74,7 +78,7 @@ static enum tp_status check_numbers(const struct tp_worker *worker, const struct
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].given != sizes[i].planned)
             return tp_fail(TP_ERR_INPUT, "--plan %s: %s is %d, expected the model's %d", s->plan,
-                           sizes[i].option, sizes[i].planned, sizes[i].given);
+                           sizes[i].key, sizes[i].planned, sizes[i].given);
     return TP_OK;
 }
 
@@ -240,6 +244,7 @@ static enum tp_status make_plan(struct tp_worker *worker, struct tp_planned *pla
                                         .pipe = worker->grid.pipe_size,
                                         .schedule = s->schedule,
                                         .recompute = (enum tp_recompute)s->recompute,
+                                        .zero = s->zero,
                                         .slices = slices.count > 0 ? &slices : NULL,
                                         .group_size = s->group_size,
                                         .flights = s->accumulate,
@@ -302,6 +307,7 @@ static enum tp_status read_numbers(const struct tp_worker *worker, const int *at
                                   .op = grid->op,
                                   .schedule = (enum tp_schedule_kind)at[0],
                                   .recompute = at[1],
+                                  .zero = worker->settings->zero,
                                   .n_stages = grid->pipe_size,
                                   .n_flights = at[2]};
     struct tp_plan *plan;

@@ -178,7 +178,8 @@ static enum tp_status deal_flights(const struct tp_worker *worker, struct tp_pla
         return TP_OK;
     if (flights > (*plan)->n_groups)
         return tp_fail(TP_ERR_USAGE,
-                       "--accumulate %d: expected at most %d, the groups of a step of %d sequences",
+                       "--accumulate %d: expected at most %d, the groups of the %d sequences that "
+                       "a replica has in a step",
                        flights, (*plan)->n_groups, (*plan)->batch);
     TP_TRY(tp_plan_in_flights(*plan, flights, &dealt));
     tp_plan_free(*plan);
@@ -208,6 +209,7 @@ enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **o
     plan->data = grid->data;
     plan->op = grid->op;
     plan->recompute = settings->recompute == TP_RECOMPUTE_CELL;
+    plan->zero = settings->zero;
     status = deal_flights(worker, &plan);
     if (status == TP_OK)
         *out = plan;
@@ -391,11 +393,18 @@ size_t tp_worker_memory(const struct tp_worker *worker)
 
 static enum tp_status make_cell(struct tp_worker *worker, const struct tp_stage_shape *shape)
 {
+    struct tp_footprint footprint;
     size_t limit;
 
     TP_TRY(tp_settings_memory(worker->settings, &limit));
-    TP_TRY(tp_cell_new(worker->device, shape, &worker->parameters, share(worker, limit),
-                       &worker->cell));
+    tp_device_footprint(worker->device, &footprint);
+    const size_t mine = share(worker, limit), need = tp_stage_bytes(shape, &footprint);
+    if (limit > 0 && need > mine)
+        return tp_fail(TP_ERR_MEMORY,
+                       "--memory %s: %zu bytes for each rank that shares the device, but stage %d "
+                       "needs %zu",
+                       worker->settings->memory, mine, worker->grid.k, need);
+    TP_TRY(tp_cell_new(worker->device, shape, &worker->parameters, mine, &worker->cell));
     tp_cell_stage(worker->cell, &worker->stage);
     return TP_OK;
 }
