@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "plan/schedule.h"
+#include "ranges.h"
 
 /* What has happened to a unit in one direction on one stage. */
 enum {
@@ -21,9 +22,11 @@ enum {
 
 struct stage {
     const struct tp_schedule *schedule;
-    int next;                /* action */
-    int computed[2];         /* units, per direction */
-    unsigned char *marks[2]; /* [n_units] of each direction */
+    int next;                              /* action */
+    int computed[2];                       /* units, per direction */
+    unsigned char *marks[2];               /* [n_units] of each direction */
+    struct tp_ranges rows, inputs, caches; /* in use */
+    bool slots_used[2][TP_SCHEDULE_SLOTS]; /* per direction */
     bool reduced, updated;
 };
 
@@ -64,136 +67,116 @@ static enum tp_status fail_at(const struct stage *stage, const char *what)
 
 /* ---- Memory in use, as tp_schedule_new() describes it ---- */
 
-/* Places [first, first + count) of some memory. */
-struct place {
-    size_t first, count;
-};
+/* A unit has rows from its forward to where it is over: its backward or, without one, the forward;
+ * its input from when it may come; its group has keys and values from the first forward until the
+ * last unit is over: that of the first slice, or without backward of the last. */
 
-static bool overlap(struct place a, struct place b)
+static bool rows_taken(const struct stage *stage, const struct tp_unit *unit)
 {
-    return a.first < b.first + b.count && b.first < a.first + a.count;
+    return !tp_ranges_are_free(&stage->rows, unit->row, tp_unit_rows(unit));
 }
 
-static struct place rows_of(const struct tp_unit *unit)
+static bool input_taken(const struct stage *stage, const struct tp_unit *unit)
 {
-    return (struct place){unit->row, tp_unit_rows(unit)};
+    return !tp_ranges_are_free(&stage->inputs, unit->input_row, tp_unit_rows(unit));
 }
 
-static struct place input_of(const struct tp_unit *unit)
+static bool cache_taken(const struct stage *stage, const struct tp_unit *unit)
 {
-    return (struct place){unit->input_row, tp_unit_rows(unit)};
+    return !tp_ranges_are_free(&stage->caches, (size_t)unit->cache, (size_t)unit->sequences);
 }
 
-static struct place cache_of(const struct tp_unit *unit)
+static void take_input(struct stage *stage, const struct tp_unit *unit)
 {
-    return (struct place){(size_t)unit->cache, (size_t)unit->sequences};
+    tp_ranges_take(&stage->inputs, unit->input_row, tp_unit_rows(unit));
 }
 
-static bool is_done(const struct stage *stage, enum tp_direction direction, int unit)
+static void end_unit(const struct replay *replay, struct stage *stage, const struct tp_unit *unit)
 {
-    return stage->marks[direction][unit] & COMPUTED;
+    tp_ranges_give_back(&stage->rows, unit->row, tp_unit_rows(unit));
+    tp_ranges_give_back(&stage->inputs, unit->input_row, tp_unit_rows(unit));
+    if (unit->number == (replay->train ? 0 : unit->last))
+        tp_ranges_give_back(&stage->caches, (size_t)unit->cache, (size_t)unit->sequences);
 }
 
-/* Is a unit's use of the stage's memory over? */
-static bool is_over(const struct replay *replay, const struct stage *stage, int unit)
+/* What computing a unit does to the memory in use. */
+static void use_memory(const struct replay *replay, struct stage *stage,
+                       const struct tp_action *action)
 {
-    return is_done(stage, replay->train ? TP_BACKWARD : TP_FORWARD, unit);
-}
+    const struct tp_unit *unit = &stage->schedule->units[action->unit];
 
-/* A unit has rows once its forward is computed, */
-static bool rows_used(const struct replay *replay, const struct stage *stage, int unit)
-{
-    return is_done(stage, TP_FORWARD, unit) && !is_over(replay, stage, unit);
-}
-
-/* and an input from when it may come. */
-static bool input_used(const struct replay *replay, const struct stage *stage, int unit)
-{
-    return stage->marks[TP_FORWARD][unit] & (RECEIVING | COMPUTED) && !is_over(replay, stage, unit);
-}
-
-/* A group has keys and values once its first forward is computed, until its last unit is over: that
- * of the first slice, or without backward of the last. */
-static bool cache_used(const struct replay *replay, const struct stage *stage, int unit)
-{
-    const struct tp_unit *of = &stage->schedule->units[unit];
-    const int first = unit - of->number, last = first + of->last;
-    return is_done(stage, TP_FORWARD, first) &&
-           !is_over(replay, stage, replay->train ? first : last);
-}
-
-/* Is memory that a unit is to have in use by another one, or, of keys and values, another group? */
-static bool is_taken(const struct replay *replay, const struct stage *stage, int unit,
-                     bool (*used)(const struct replay *, const struct stage *, int),
-                     struct place (*place_of)(const struct tp_unit *), bool by_group)
-{
-    const struct tp_unit *units = stage->schedule->units;
-    for (int other = 0; other < stage->schedule->n_units; other++) {
-        const bool same =
-            by_group ? units[other].slice.group == units[unit].slice.group : other == unit;
-        if (!same && used(replay, stage, other) &&
-            overlap(place_of(&units[unit]), place_of(&units[other])))
-            return true;
+    if (action->direction == TP_FORWARD) {
+        tp_ranges_take(&stage->rows, unit->row, tp_unit_rows(unit));
+        if (!tp_schedule_receives(stage->schedule, TP_FORWARD))
+            take_input(stage, unit);
+        if (unit->number == 0)
+            tp_ranges_take(&stage->caches, (size_t)unit->cache, (size_t)unit->sequences);
     }
-    return false;
+    if (action->direction == TP_BACKWARD || !replay->train)
+        end_unit(replay, stage, unit);
 }
 
-static bool rows_taken(const struct replay *replay, const struct stage *stage, int unit)
+/* A unit's slot: a forward one holds a result until it is sent; a backward one a gradient from when
+ * it may come, until it is sent or, on the first stage, computed. */
+static bool *slot_of(struct stage *stage, const struct tp_action *action)
 {
-    return is_taken(replay, stage, unit, rows_used, rows_of, false);
+    const int slot = stage->schedule->units[action->unit].slot[action->direction];
+    return &stage->slots_used[action->direction][slot];
 }
 
-static bool input_taken(const struct replay *replay, const struct stage *stage, int unit)
+static bool slot_taken(const struct stage *stage, const struct tp_action *action)
 {
-    return is_taken(replay, stage, unit, input_used, input_of, false);
+    const int slot = stage->schedule->units[action->unit].slot[action->direction];
+    return stage->slots_used[action->direction][slot];
 }
 
-static bool cache_taken(const struct replay *replay, const struct stage *stage, int unit)
+static void use_slot(struct stage *stage, const struct tp_action *action)
 {
-    return is_taken(replay, stage, unit, cache_used, cache_of, true);
-}
+    const bool sends = tp_schedule_sends(stage->schedule, action->direction);
 
-static bool slot_used(const struct stage *stage, enum tp_direction direction, int unit)
-{
-    const unsigned char marks = stage->marks[direction][unit];
-    const bool sends = tp_schedule_sends(stage->schedule, direction);
-    if (direction == TP_FORWARD)
-        return sends && (marks & COMPUTED) && !(marks & SENT);
-    return (marks & (RECEIVING | COMPUTED)) && !(marks & (sends ? SENT : COMPUTED));
-}
-
-static bool slot_taken(const struct stage *stage, enum tp_direction direction, int unit)
-{
-    const struct tp_unit *units = stage->schedule->units;
-    for (int other = 0; other < stage->schedule->n_units; other++)
-        if (other != unit && units[other].slot[direction] == units[unit].slot[direction] &&
-            slot_used(stage, direction, other))
-            return true;
-    return false;
+    if (action->kind == TP_ACTION_POST_RECEIVE && action->direction == TP_BACKWARD)
+        *slot_of(stage, action) = true;
+    if (action->kind == TP_ACTION_COMPUTE)
+        *slot_of(stage, action) = sends;
+    if (action->kind == TP_ACTION_WAIT_SEND)
+        *slot_of(stage, action) = false;
 }
 
 /* ---- Rules: what is wrong with an action, NULL when nothing is ---- */
 
-static const char *broken_post_receive(const struct replay *replay, const struct stage *stage,
-                                       const struct tp_action *action)
+static const char *broken_post_receive(const struct stage *stage, const struct tp_action *action)
 {
     if (!tp_schedule_receives(stage->schedule, action->direction))
         return "no stage sends it";
     if (stage->marks[action->direction][action->unit] & RECEIVING)
         return "it was posted before";
-    if (action->direction == TP_FORWARD && input_taken(replay, stage, action->unit))
+    if (action->direction == TP_FORWARD &&
+        input_taken(stage, &stage->schedule->units[action->unit]))
         return "its input's rows are in use";
-    if (action->direction == TP_BACKWARD && slot_taken(stage, action->direction, action->unit))
+    if (action->direction == TP_BACKWARD && slot_taken(stage, action))
         return "its slot is in use";
     return NULL;
 }
 
-static const char *broken_compute(const struct replay *replay, const struct stage *stage,
-                                  const struct tp_action *action)
+/* What is wrong with the memory that a forward is to fill. */
+static const char *broken_memory(const struct stage *stage, const struct tp_unit *unit)
+{
+    if (rows_taken(stage, unit))
+        return "its rows are in use";
+    if (!tp_schedule_receives(stage->schedule, TP_FORWARD) && input_taken(stage, unit))
+        return "its input's rows are in use";
+    if (unit->number == 0 && cache_taken(stage, unit))
+        return "its group's keys and values are in use";
+    return NULL;
+}
+
+static const char *broken_compute(const struct stage *stage, const struct tp_action *action)
 {
     const enum tp_direction direction = action->direction;
+    const struct tp_unit *unit = &stage->schedule->units[action->unit];
     const unsigned char marks = stage->marks[direction][action->unit];
     const bool receives = tp_schedule_receives(stage->schedule, direction);
+    const bool holds = direction == TP_BACKWARD && receives; /* the slot, since the receive */
     if (marks & COMPUTED)
         return "it was computed before";
     if (receives && !(marks & RECEIVED))
@@ -202,15 +185,9 @@ static const char *broken_compute(const struct replay *replay, const struct stag
         return "its forward is not computed";
     if (tp_schedule_unit_at(stage->schedule, direction, stage->computed[direction]) != action->unit)
         return "it is not its turn";
-    if (direction == TP_FORWARD && rows_taken(replay, stage, action->unit))
-        return "its rows are in use";
-    if (direction == TP_FORWARD && input_taken(replay, stage, action->unit))
-        return "its input's rows are in use";
-    if (direction == TP_FORWARD && cache_taken(replay, stage, action->unit))
-        return "its group's keys and values are in use";
-    if (slot_taken(stage, direction, action->unit))
+    if (!holds && slot_taken(stage, action))
         return "its slot is in use";
-    return NULL;
+    return direction == TP_FORWARD ? broken_memory(stage, unit) : NULL;
 }
 
 static const char *broken_post_send(const struct stage *stage, const struct tp_action *action)
@@ -260,11 +237,11 @@ static const char *broken(const struct replay *replay, const struct stage *stage
         return stage->reduced ? "it comes after the reduce" : "it comes before the reduce";
     switch (action->kind) {
     case TP_ACTION_POST_RECEIVE:
-        return broken_post_receive(replay, stage, action);
+        return broken_post_receive(stage, action);
     case TP_ACTION_WAIT_RECEIVE:
         return broken_wait(stage, action, RECEIVING, RECEIVED);
     case TP_ACTION_COMPUTE:
-        return broken_compute(replay, stage, action);
+        return broken_compute(stage, action);
     case TP_ACTION_POST_SEND:
         return broken_post_send(stage, action);
     case TP_ACTION_WAIT_SEND:
@@ -323,7 +300,7 @@ static bool is_ready(const struct replay *replay, const struct stage *stage,
     }
 }
 
-static void apply(struct stage *stage, const struct tp_action *action)
+static void apply(const struct replay *replay, struct stage *stage, const struct tp_action *action)
 {
     static const unsigned char marks[] = {
         [TP_ACTION_POST_RECEIVE] = RECEIVING, [TP_ACTION_WAIT_RECEIVE] = RECEIVED,
@@ -335,6 +312,11 @@ static void apply(struct stage *stage, const struct tp_action *action)
     } else if (action->kind == TP_ACTION_UPDATE) {
         stage->updated = true;
     } else {
+        if (action->kind == TP_ACTION_POST_RECEIVE && action->direction == TP_FORWARD)
+            take_input(stage, &stage->schedule->units[action->unit]);
+        if (action->kind == TP_ACTION_COMPUTE)
+            use_memory(replay, stage, action);
+        use_slot(stage, action);
         stage->marks[action->direction][action->unit] |= marks[action->kind];
         stage->computed[action->direction] += action->kind == TP_ACTION_COMPUTE;
     }
@@ -351,7 +333,7 @@ static enum tp_status replay_stage(const struct replay *replay, struct stage *st
             return fail_at(stage, what);
         if (!is_ready(replay, stage, action))
             return TP_OK;
-        apply(stage, action);
+        apply(replay, stage, action);
         *moved = true;
     }
     return TP_OK;
@@ -393,7 +375,8 @@ static bool is_sound(const struct tp_schedule *schedule, int i)
     const struct tp_unit *unit = &schedule->units[i];
     const bool first = unit->number == 0, last = unit->number == unit->last;
     for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++)
-        if (unit->slot[direction] < 0 || unit->slot[direction] >= schedule->slots)
+        if (unit->slot[direction] < 0 || unit->slot[direction] >= schedule->slots ||
+            unit->slot[direction] >= TP_SCHEDULE_SLOTS)
             return false;
     return unit->index == i && unit->slice.length >= 1 && unit->sequences >= 1 &&
            unit->sequences <= schedule->group && tp_unit_rows(unit) <= schedule->unit_rows &&
@@ -459,8 +442,9 @@ enum tp_status tp_schedule_check(const struct tp_schedule *const *schedules, int
     struct replay replay = {.n_stages = n_stages};
     replay.stages = calloc((size_t)n_stages, sizeof *replay.stages);
     unsigned char *marks = calloc((size_t)n_stages * 2 * n_units, 1);
+    struct tp_range *ranges = calloc((size_t)n_stages * 3 * (n_units + 1), sizeof *ranges);
     enum tp_status status;
-    if (replay.stages == NULL || marks == NULL) {
+    if (replay.stages == NULL || marks == NULL || ranges == NULL) {
         status = tp_fail(TP_ERR_MEMORY, "no memory to check schedules of %zu slices", n_units);
         goto free_all;
     }
@@ -469,10 +453,14 @@ enum tp_status tp_schedule_check(const struct tp_schedule *const *schedules, int
         stage->schedule = schedules[k];
         stage->marks[TP_FORWARD] = marks + (size_t)k * 2 * n_units;
         stage->marks[TP_BACKWARD] = stage->marks[TP_FORWARD] + n_units;
+        stage->rows.at = ranges + (size_t)k * 3 * (n_units + 1);
+        stage->inputs.at = stage->rows.at + n_units + 1;
+        stage->caches.at = stage->inputs.at + n_units + 1;
         replay.train |= goes_backward(schedules[k]);
     }
     status = replay_all(&replay);
 free_all:
+    free(ranges);
     free(marks);
     free(replay.stages);
     return status;

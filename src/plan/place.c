@@ -5,26 +5,23 @@
 #include "config.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "plan/schedule.h"
+#include "ranges.h"
 
 /* ---- First fit ---- */
 
-/* Ranges in use, ascending, none touching the next. */
-struct ranges {
-    struct range {
-        size_t first, end;
-    } * at;
-    int count;
+/* Some memory, and how much of it was needed. */
+struct memory {
+    struct tp_ranges used;
     size_t least;       /* what is taken for smaller ones */
     size_t alive, peak; /* asked for at present, and at most so far */
     size_t most;        /* the largest end so far */
 };
 
-static void clear(struct ranges *ranges, size_t least)
+static void clear(struct memory *memory, size_t least)
 {
-    *ranges = (struct ranges){.at = ranges->at, .least = least};
+    *memory = (struct memory){.used.at = memory->used.at, .least = least};
 }
 
 static size_t larger(size_t a, size_t b)
@@ -33,54 +30,22 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* The lowest place for so many. */
-static size_t take(struct ranges *ranges, size_t asked)
+static size_t take(struct memory *memory, size_t asked)
 {
-    const size_t count = larger(asked, ranges->least);
-    size_t first = 0;
-    int i = 0;
+    const size_t count = larger(asked, memory->least);
+    const size_t first = tp_ranges_fit(&memory->used, count);
 
-    ranges->alive += asked;
-    ranges->peak = larger(ranges->peak, ranges->alive);
-    for (; i < ranges->count && ranges->at[i].first - first < count; i++)
-        first = ranges->at[i].end;
-    const size_t end = first + count;
-    const bool joins_before = i > 0 && ranges->at[i - 1].end == first;
-    const bool joins_behind = i < ranges->count && ranges->at[i].first == end;
-    if (joins_before && joins_behind) {
-        ranges->at[i - 1].end = ranges->at[i].end;
-        ranges->count--;
-        memmove(&ranges->at[i], &ranges->at[i + 1],
-                (size_t)(ranges->count - i) * sizeof *ranges->at);
-    } else if (joins_before) {
-        ranges->at[i - 1].end = end;
-    } else if (joins_behind) {
-        ranges->at[i].first = first;
-    } else {
-        memmove(&ranges->at[i + 1], &ranges->at[i],
-                (size_t)(ranges->count - i) * sizeof *ranges->at);
-        ranges->at[i] = (struct range){first, end};
-        ranges->count++;
-    }
-    ranges->most = larger(ranges->most, end);
+    tp_ranges_take(&memory->used, first, count);
+    memory->alive += asked;
+    memory->peak = larger(memory->peak, memory->alive);
+    memory->most = larger(memory->most, first + count);
     return first;
 }
 
-static void give_back(struct ranges *ranges, size_t first, size_t asked)
+static void give_back(struct memory *memory, size_t first, size_t asked)
 {
-    const size_t end = first + larger(asked, ranges->least);
-    int i = 0;
-
-    ranges->alive -= asked;
-    while (ranges->at[i].end < end)
-        i++;
-    struct range *range = &ranges->at[i];
-    const struct range behind = {end, range->end};
-    range->end = first;
-    const int kept = (range->first < range->end) + (behind.first < behind.end);
-    memmove(range + kept, range + 1, (size_t)(ranges->count - i - 1) * sizeof *range);
-    if (behind.first < behind.end)
-        range[kept - 1] = behind;
-    ranges->count += kept - 1;
+    tp_ranges_give_back(&memory->used, first, larger(asked, memory->least));
+    memory->alive -= asked;
 }
 
 /* ---- The walk ---- */
@@ -88,7 +53,7 @@ static void give_back(struct ranges *ranges, size_t first, size_t asked)
 struct walk {
     struct tp_unit *units;
     struct tp_turns turns;
-    struct ranges rows, inputs, caches;
+    struct memory rows, inputs, caches;
     int posted; /* forward places whose input has a place */
 };
 
@@ -164,11 +129,11 @@ static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit 
                                      int stage, struct tp_stage_shape *shape)
 {
     const size_t most = (size_t)n_units + 1;
-    struct range *ranges = malloc(3 * most * sizeof *ranges);
+    struct tp_range *ranges = malloc(3 * most * sizeof *ranges);
     struct walk walk = {.units = units,
-                        .rows.at = ranges,
-                        .inputs.at = ranges + most,
-                        .caches.at = ranges + 2 * most};
+                        .rows.used.at = ranges,
+                        .inputs.used.at = ranges + most,
+                        .caches.used.at = ranges + 2 * most};
 
     if (ranges == NULL)
         return tp_fail(TP_ERR_MEMORY, "no memory to place %d slices", n_units);
