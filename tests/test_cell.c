@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "cell/cell.h"
 #include "device/device.h"
+#include "device_test.h"
 #include "oracle.h"
 #include "plan/schedule.h"
 
@@ -60,6 +61,8 @@ static const struct setup setups[] = {
      true},
 };
 
+static const char *device_index;
+
 /* All stages of a pipeline in one process. */
 struct pipeline {
     struct tp_device *device;
@@ -73,8 +76,6 @@ struct pipeline {
 static void pipeline_init(struct pipeline *p, const struct setup *s)
 {
     struct tp_slices slices;
-    struct tp_device_info *infos;
-    int count, index;
     ck_assert_int_eq(tp_slices_parse(s->slices, s->T, &slices), TP_OK);
     const enum tp_schedule_kind schedule =
         slices.count == 1 ? TP_SCHEDULE_GPIPE : TP_SCHEDULE_TERAPIPE;
@@ -83,15 +84,12 @@ static void pipeline_init(struct pipeline *p, const struct setup *s)
     p->plan->recompute = s->recompute;
     tp_slices_fini(&slices);
     ck_assert_int_eq(tp_parameters_init(&p->parameters, &s->model), TP_OK);
-    ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
-    ck_assert_int_eq(tp_device_select(NULL, 0, infos, count, &index), TP_OK);
-    const struct tp_device_options options = {.index = infos[index].index,
+    const struct tp_device_options options = {.index = device_index,
                                               .threads = 2,
                                               .head_width = s->model.n_embd / s->model.n_head,
                                               .gemm = s->gemm,
                                               .indirect = s->indirect};
     ck_assert_int_eq(tp_device_open(&options, &p->device), TP_OK);
-    free(infos);
     for (int k = 0; k < s->K; k++) {
         ck_assert_int_eq(tp_schedule_new(p->plan, k, &p->schedules[k]), TP_OK);
         struct tp_stage_shape shape;
@@ -405,16 +403,11 @@ static void measure_stages(struct tp_device *device, enum tp_schedule_kind kind,
 START_TEST(schedules_keep_what_they_need)
 {
     struct tp_stage_shape gpipe[STAGES], terapipe[STAGES], early[STAGES], slices[STAGES];
-    struct tp_device_info *infos;
     struct tp_device *device;
-    int count, index;
 
-    ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
-    ck_assert_int_eq(tp_device_select(NULL, 0, infos, count, &index), TP_OK);
     const struct tp_device_options options = {
-        .index = infos[index].index, .threads = 2, .head_width = 16};
+        .index = device_index, .threads = 2, .head_width = 16};
     ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
-    free(infos);
     measure_stages(device, TP_SCHEDULE_GPIPE, gpipe);
     measure_stages(device, TP_SCHEDULE_TERAPIPE, terapipe);
     measure_stages(device, TP_SCHEDULE_1F1B, early);
@@ -435,14 +428,9 @@ END_TEST
 
 int main(void)
 {
-    struct tp_device_info *infos;
-    int count;
-    tp_device_limit_threads(2);
-    if (tp_devices_list(&infos, &count) != TP_OK || count == 0) {
-        fprintf(stderr, "no OpenCL device\n");
-        return 77;
-    }
-    free(infos);
+    device_index = first_device();
+    if (device_index == NULL)
+        return SKIPPED;
     Suite *suite = suite_create("cell");
     TCase *test = tcase_create("oracle");
     tcase_add_loop_test(test, agrees_with_oracle, 0, sizeof(setups) / sizeof(setups[0]));
@@ -450,10 +438,5 @@ int main(void)
     tcase_add_test(test, schedules_keep_what_they_need);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return device_run(suite);
 }

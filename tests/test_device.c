@@ -12,6 +12,7 @@
 #include "device/gemm.h"
 #include "device/kernels.h"
 #include "device/memory.h"
+#include "device_test.h"
 
 static struct tp_device_info *infos;
 static int n_infos;
@@ -199,7 +200,7 @@ int main(void)
     tp_device_limit_threads(2);
     if (tp_devices_list(&infos, &n_infos) != TP_OK || n_infos == 0) {
         fprintf(stderr, "no OpenCL device\n");
-        return 77;
+        return SKIPPED;
     }
     Suite *suite = suite_create("device");
     TCase *test = tcase_create("device");
@@ -213,11 +214,7 @@ int main(void)
     tcase_add_loop_test(test, gemm_overwrites, 0, 2);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int status = device_run(suite);
     free(infos);
-    return failed != 0;
+    return status;
 }

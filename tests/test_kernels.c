@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/share.h"
 #include "device/kernels.h"
+#include "device_test.h"
 
 enum { MOST = 20000 };
 
@@ -601,14 +602,9 @@ END_TEST
 
 int main(void)
 {
-    struct tp_device_info *infos;
-    int count;
-    tp_device_limit_threads(2);
-    if (tp_devices_list(&infos, &count) != TP_OK || count == 0) {
-        fprintf(stderr, "no OpenCL device\n");
-        return 77;
-    }
-    device_index = infos[0].index;
+    device_index = first_device();
+    if (device_index == NULL)
+        return SKIPPED;
     const struct tp_device_options options = {
         .index = device_index, .threads = 1, .head_width = 12};
     if (tp_device_open(&options, &device) != TP_OK)
@@ -632,12 +628,7 @@ int main(void)
     tcase_add_loop_test(attention, attention_drops_the_hosts_weights, 0, 3);
     tcase_set_timeout(attention, 300);
     suite_add_tcase(suite, attention);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int status = device_run(suite);
     tp_device_close(device);
-    free(infos);
-    return failed != 0;
+    return status;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "device/packed.h"
+#include "device_test.h"
 
 enum { GUARD = 80, MOST = 120000 };
 
@@ -212,15 +213,10 @@ END_TEST
 
 int main(void)
 {
-    struct tp_device_info *infos;
-    int count;
-    tp_device_limit_threads(2);
-    if (tp_devices_list(&infos, &count) != TP_OK || count == 0) {
-        fprintf(stderr, "no OpenCL device\n");
-        return 77;
-    }
-    const struct tp_device_options options = {
-        .index = infos[0].index, .threads = 1, .head_width = 12};
+    const char *index = first_device();
+    if (index == NULL)
+        return SKIPPED;
+    const struct tp_device_options options = {.index = index, .threads = 1, .head_width = 12};
     if (tp_device_open(&options, &device) != TP_OK)
         return 1;
     Suite *suite = suite_create("packed");
@@ -232,12 +228,7 @@ int main(void)
     tcase_add_test(tcase, products_are_right_for_many_rows);
     tcase_add_test(tcase, a_row_is_the_same_in_any_slice);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int status = device_run(suite);
     tp_device_close(device);
-    free(infos);
-    return failed != 0;
+    return status;
 }

@@ -9,6 +9,7 @@
 #include <CL/cl.h>
 
 #include "device/kernel_source.h"
+#include "device_test.h"
 
 /* Random123's published known answers for philox4x32 with 10 rounds (kat_vectors). */
 static const struct {
@@ -105,7 +106,7 @@ int main(void)
     if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS ||
         clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS) {
         fprintf(stderr, "no OpenCL device\n");
-        return 77;
+        return SKIPPED;
     }
     context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
     if (code != CL_SUCCESS)
@@ -115,11 +116,7 @@ int main(void)
     tcase_add_test(test, known_answers);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the device's threads do not survive a fork */
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int status = device_run(suite);
     clReleaseContext(context);
-    return failed != 0;
+    return status;
 }
