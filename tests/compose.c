@@ -350,9 +350,8 @@ static bool run_step(struct run *run, int step, struct tp_step_result *result)
            EXPECT(tp_engine_run(run->engine, &rate, clip, result) == TP_OK);
 }
 
-/* Puts all ranks' parts of a kind together, each from every rank that has it: two that differ do
- * not add up to what one of them says, so the count of holders divides the sum back exactly only
- * when they agree in every bit. Rank 0 has the result. */
+/* Puts the first replica's parts of a kind together: a sum of one number and zeros. All ranks have
+ * the result. */
 static bool gather(struct run *run, enum tp_kind kind, float *numbers)
 {
     const struct tp_grid *grid = &run->grid;
@@ -362,8 +361,7 @@ static bool gather(struct run *run, enum tp_kind kind, float *numbers)
     memset(run->whole, 0, n_numbers * sizeof(float));
     for (int i = 0; i < parameters.count && good; i++) {
         const struct tp_parameter *parameter = &parameters.at[i];
-        if (grid->d > 0 || !tp_parameter_owned(parameter, &model, layers_of(run)) ||
-            (!parameter->split && grid->o > 0))
+        if (grid->d > 0 || !tp_parameter_counted(parameter, &model, layers_of(run), grid->o))
             continue;
         good = EXPECT(tp_cell_read(run->cell, i, kind, run->part) == TP_OK);
         tp_parameter_put(parameter, grid->op, grid->o, run->part, run->whole + place[i]);

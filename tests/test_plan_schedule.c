@@ -188,7 +188,7 @@ static void ck_memory(const struct tp_plan *plan, const struct tp_schedule *sche
         ck_assert_int_eq(schedule->caches, most.caches);
     }
     const int flight = plan->flights[0] * slices; /* the largest */
-    const bool early = plan->schedule == TP_SCHEDULE_1F1B || plan->schedule == TP_SCHEDULE_SEQ1F1B;
+    const bool early = tp_schedule_is_early(plan->schedule);
     ck_assert_int_eq(most.units, early ? least(flight, K - s + slices - 1) : flight);
     if (!early && plan->n_flights == 1) {
         ck_assert_uint_eq(schedule->rows, most.rows); /* nothing is given back in between */
@@ -361,7 +361,7 @@ static void ck_makespan(const struct lists *lists, int batch)
     const struct tp_plan *plan = lists->plan;
     const int n_stages = lists->n_stages, n_units = lists->of[0]->n_units;
     const int directions = trains(lists->of[0]) ? 2 : 1;
-    const bool early = plan->schedule == TP_SCHEDULE_1F1B || plan->schedule == TP_SCHEDULE_SEQ1F1B;
+    const bool early = tp_schedule_is_early(plan->schedule);
     const int flights = trains(lists->of[0]) ? plan->n_flights : 1;
     for (double link = 0; link <= (early ? 0 : 1); link += 0.25) {
         static struct clock clocks[MAX_STAGES];

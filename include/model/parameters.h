@@ -87,6 +87,11 @@ bool tp_parameter_on_stage(const struct tp_parameter *parameter, const struct tp
 bool tp_parameter_owned(const struct tp_parameter *parameter, const struct tp_model *model,
                         const struct tp_stage_layers *stage);
 
+/* Is it this op rank of the stage that counts it, where each element of a model counts once: on the
+ * stage that owns it, every rank its part, and the first of them what each has whole? Local. */
+bool tp_parameter_counted(const struct tp_parameter *parameter, const struct tp_model *model,
+                          const struct tp_stage_layers *stage, int op_rank);
+
 /* ---- The part of an op rank (tp_share_of() of the length) ---- */
 
 /* Elements that op rank number rank of op has of a parameter. Local. */

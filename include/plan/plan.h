@@ -22,8 +22,10 @@ enum tp_schedule_kind {
 const char *tp_schedule_name(enum tp_schedule_kind kind);
 extern const char *const tp_schedule_choices[];
 
-/* Does the schedule leave sequences whole? Local. */
+/* Does the schedule leave sequences whole; do its backwards begin before all forwards are done?
+ * Local. */
 bool tp_schedule_is_whole(enum tp_schedule_kind kind);
+bool tp_schedule_is_early(enum tp_schedule_kind kind);
 
 struct tp_group {
     int sequences;

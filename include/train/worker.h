@@ -52,6 +52,9 @@ const struct tp_stage_layers *tp_worker_layers(const struct tp_worker *worker,
 bool tp_worker_is_first(const struct tp_worker *worker);
 bool tp_worker_is_last(const struct tp_worker *worker);
 
+/* Sequences of a step that the largest replica has. Local. */
+int tp_worker_largest_share(const struct tp_worker *worker);
+
 /* This replica's part of so many sequences of the global batch, which replicas have in order.
  * Local. */
 struct tp_share tp_worker_share(const struct tp_worker *worker, int sequences);

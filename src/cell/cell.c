@@ -199,6 +199,8 @@ struct tp_dropout tp_cell_dropout(const struct tp_cell *cell, enum tp_dropout_pl
     const struct tp_cell_step *step = &cell->step;
     const double p = step->train ? step->dropout : 0;
 
+    if (p == 0)
+        return (struct tp_dropout){.threshold = 0};
     return (struct tp_dropout){
         .key =
             tp_dropout_key(step->seed, step->step, place, cell->shape.layers.first_layer + layer),

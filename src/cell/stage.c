@@ -276,12 +276,10 @@ static enum tp_status stage_bucket_done(void *self, int bucket)
     return end_if_open(&cell->buckets[bucket].mapping);
 }
 
-/* Is it this rank that counts the parameter in the norm? Of what op ranks have whole the first. */
 static bool counts(const struct tp_cell *cell, int row)
 {
-    const struct tp_parameter *parameter = &cell->parameters->at[row];
-    return tp_parameter_owned(parameter, &cell->shape.model, &cell->shape.layers) &&
-           (parameter->split || cell->shape.op_rank == 0);
+    return tp_parameter_counted(&cell->parameters->at[row], &cell->shape.model, &cell->shape.layers,
+                                cell->shape.op_rank);
 }
 
 static size_t partial_count(const struct tp_cell *cell, int row)

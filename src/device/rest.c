@@ -32,7 +32,7 @@ static void CL_CALLBACK wake(cl_event event, cl_int state, void *unused)
     pthread_mutex_unlock(&lock);
 }
 
-void tp_rest_watch(void *event)
+void tp_rest_watch(cl_event event)
 {
     pthread_once(&once, begin);
     /* A driver that does not call back lets a rest end by its time. */

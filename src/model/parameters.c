@@ -232,6 +232,12 @@ bool tp_parameter_owned(const struct tp_parameter *parameter, const struct tp_mo
     return tp_parameter_on_stage(parameter, model, stage);
 }
 
+bool tp_parameter_counted(const struct tp_parameter *parameter, const struct tp_model *model,
+                          const struct tp_stage_layers *stage, int op_rank)
+{
+    return tp_parameter_owned(parameter, model, stage) && (parameter->split || op_rank == 0);
+}
+
 /* ---- The part of an op rank ---- */
 
 /* The rank's share of a parameter's length. */

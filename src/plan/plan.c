@@ -31,6 +31,11 @@ bool tp_schedule_is_whole(enum tp_schedule_kind kind)
     return kind == TP_SCHEDULE_GPIPE || kind == TP_SCHEDULE_1F1B;
 }
 
+bool tp_schedule_is_early(enum tp_schedule_kind kind)
+{
+    return kind == TP_SCHEDULE_1F1B || kind == TP_SCHEDULE_SEQ1F1B;
+}
+
 void tp_stages_even(int n_layer, int n_stages, struct tp_stage_layers *out)
 {
     for (int k = 0; k < n_stages; k++) {
@@ -216,7 +221,7 @@ enum tp_status tp_plan_in_flights(const struct tp_plan *plan, int n_flights, str
 
 enum tp_status tp_plan_whole(const struct tp_plan *plan, struct tp_plan **out)
 {
-    const bool early = plan->schedule == TP_SCHEDULE_1F1B || plan->schedule == TP_SCHEDULE_SEQ1F1B;
+    const bool early = tp_schedule_is_early(plan->schedule);
     struct tp_plan *whole;
 
     TP_TRY(tp_plan_shrink(plan, plan->batch, early ? TP_SCHEDULE_1F1B : TP_SCHEDULE_GPIPE, &whole));

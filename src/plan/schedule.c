@@ -52,11 +52,6 @@ int tp_units_at(const struct tp_unit *units, enum tp_direction direction, int pl
     return place - unit->number + (unit->last - unit->number);
 }
 
-static bool is_interleaved(enum tp_schedule_kind kind)
-{
-    return kind == TP_SCHEDULE_1F1B || kind == TP_SCHEDULE_SEQ1F1B;
-}
-
 void tp_turns_init(struct tp_turns *turns, const struct tp_plan *plan, int stage)
 {
     *turns = (struct tp_turns){.plan = plan, .stage = stage, .n_units = tp_units_count(plan)};
@@ -75,7 +70,8 @@ static void begin_flight(struct tp_turns *turns)
 
     turns->first = turns->unit;
     turns->units = count_slices(plan, turns->group, groups);
-    turns->warm_up = is_interleaved(plan->schedule) && ahead < turns->units ? ahead : turns->units;
+    turns->warm_up =
+        tp_schedule_is_early(plan->schedule) && ahead < turns->units ? ahead : turns->units;
     turns->done[TP_FORWARD] = turns->done[TP_BACKWARD] = 0;
     turns->unit += turns->units;
     turns->group += groups;

@@ -23,15 +23,13 @@ struct check {
     double loss[2];      /* of whole sequences, in slices */
 };
 
-/* Each tensor is looked at once: on the stage that owns it, by every op rank that has a part, by
- * the first of the others, in the first replica. */
+/* Each element is looked at once, in the first replica. */
 static bool counts(const struct check *check, int row)
 {
     const struct tp_worker *worker = check->worker;
-    const struct tp_parameter *parameter = &worker->parameters.at[row];
 
-    return worker->grid.d == 0 && (parameter->split || worker->grid.o == 0) &&
-           tp_parameter_owned(parameter, &worker->model, check->layers);
+    return worker->grid.d == 0 && tp_parameter_counted(&worker->parameters.at[row], &worker->model,
+                                                       check->layers, worker->grid.o);
 }
 
 static size_t held(const struct check *check, int row)

@@ -70,7 +70,7 @@ static enum tp_status check_numbers(const struct tp_worker *worker, const struct
         {"vocab_size", model->vocab_size, plan->model.vocab_size},
     };
 
-    if ((s->batch - 1) / plan->data + 1 != plan->batch)
+    if (tp_worker_largest_share(worker) != plan->batch)
         return tp_fail(TP_ERR_USAGE,
                        "--global-batch-size %d: contradicts --plan %s, whose largest replica has "
                        "%d sequences (data is %d)",
@@ -239,7 +239,7 @@ static enum tp_status make_plan(struct tp_worker *worker, struct tp_planned *pla
     const struct tp_search_task task = {.model = &worker->model,
                                         .cost = &cost,
                                         .seq_len = worker->seq_len,
-                                        .batch = (s->batch - 1) / worker->grid.data + 1,
+                                        .batch = tp_worker_largest_share(worker),
                                         .data = worker->grid.data,
                                         .pipe = worker->grid.pipe_size,
                                         .schedule = s->schedule,
@@ -301,7 +301,7 @@ static enum tp_status read_numbers(const struct tp_worker *worker, const int *at
     const struct tp_grid *grid = &worker->grid;
     const struct tp_plan facts = {.model = worker->model,
                                   .seq_len = worker->seq_len,
-                                  .batch = (worker->settings->batch - 1) / grid->data + 1,
+                                  .batch = tp_worker_largest_share(worker),
                                   .data = grid->data,
                                   .pipe = grid->pipe_size,
                                   .op = grid->op,

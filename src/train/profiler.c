@@ -388,7 +388,7 @@ static enum tp_status profile_with(struct tp_worker *worker, double began, doubl
                                    struct tp_measure *measure, struct tp_profile **profile,
                                    struct tp_profiler_report *report)
 {
-    const int batch = (worker->settings->batch - 1) / worker->grid.data + 1;
+    const int batch = tp_worker_largest_share(worker);
     struct tp_measure_messages link, allreduce;
     struct findings all;
 
@@ -462,7 +462,7 @@ static enum tp_status make_key(struct tp_worker *worker, unsigned long long *key
     const struct tp_model *model = &worker->model;
     const int ranks = tp_comm_size(worker->world);
     const struct tp_grid *grid = &worker->grid;
-    const int batch = (worker->settings->batch - 1) / grid->data + 1;
+    const int batch = tp_worker_largest_share(worker);
     const int shapes[] = {model->n_embd,   model->n_head,
                           model->n_inner,  model->vocab_size,
                           worker->seq_len, batch < MOST_SEQUENCES ? batch : MOST_SEQUENCES,

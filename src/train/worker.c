@@ -153,6 +153,11 @@ bool tp_worker_is_last(const struct tp_worker *worker)
 
 /* ---- Plan and schedule ---- */
 
+int tp_worker_largest_share(const struct tp_worker *worker)
+{
+    return (int)tp_share_of((size_t)worker->settings->batch, worker->grid.data, 0).count;
+}
+
 struct tp_share tp_worker_share(const struct tp_worker *worker, int sequences)
 {
     return tp_share_of((size_t)sequences, worker->grid.data, worker->grid.d);
@@ -191,7 +196,7 @@ enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **o
 {
     const struct tp_settings *settings = worker->settings;
     const struct tp_grid *grid = &worker->grid;
-    const int batch = (int)tp_share_of((size_t)settings->batch, grid->data, 0).count;
+    const int batch = tp_worker_largest_share(worker);
     const enum tp_schedule_kind schedule = settings->schedule == TP_SEARCH_AUTO
                                                ? TP_SCHEDULE_TERAPIPE
                                                : (enum tp_schedule_kind)settings->schedule;
