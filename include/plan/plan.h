@@ -76,6 +76,11 @@ enum tp_status tp_plan_shrink(const struct tp_plan *plan, int batch, enum tp_sch
 enum tp_status tp_plan_in_flights(const struct tp_plan *plan, int n_flights,
                                   struct tp_plan **dealt);
 
+/* Several flights like one plan of a single flight, batch sequences in all: the largest flights are
+ * this one, the others have a sequence less, from the end. Local. TP_ERR_MEMORY. */
+enum tp_status tp_plan_repeat(const struct tp_plan *flight, int batch, int n_flights,
+                              struct tp_plan **repeated);
+
 /* The same plan with whole sequences: one slice in each group, and the schedule for that. Local.
  * TP_ERR_MEMORY. */
 enum tp_status tp_plan_whole(const struct tp_plan *plan, struct tp_plan **whole);

@@ -219,6 +219,46 @@ enum tp_status tp_plan_in_flights(const struct tp_plan *plan, int n_flights, str
     return TP_OK;
 }
 
+/* Copies the groups of one flight behind those that the plan has. */
+static enum tp_status append_flight(struct tp_plan *plan, const struct tp_plan *flight, int f,
+                                    int *n_groups)
+{
+    for (int g = 0; g < flight->n_groups; g++) {
+        struct tp_group *group = &plan->groups[(*n_groups)++];
+        group->sequences = flight->groups[g].sequences;
+        TP_TRY(tp_slices_copy(&flight->groups[g].slices, &group->slices));
+    }
+    plan->flights[f] = flight->n_groups;
+    return TP_OK;
+}
+
+enum tp_status tp_plan_repeat(const struct tp_plan *flight, int batch, int n_flights,
+                              struct tp_plan **out)
+{
+    const int n_small = flight->batch * n_flights - batch, n_large = n_flights - n_small;
+    struct tp_plan facts = *flight, *small, *plan;
+    int n_groups = 0;
+
+    TP_ASSERT(n_small >= 0 && n_large > 0 && flight->n_flights == 1);
+    TP_TRY(tp_plan_shrink(flight, flight->batch - (n_small > 0), flight->schedule, &small));
+    facts.batch = batch;
+    facts.n_flights = n_flights;
+    enum tp_status status =
+        tp_plan_new(&facts, n_large * flight->n_groups + n_small * small->n_groups, &plan);
+    if (status != TP_OK)
+        goto free_small;
+    memcpy(plan->stages, flight->stages, (size_t)flight->n_stages * sizeof *plan->stages);
+    for (int f = 0; f < n_flights && status == TP_OK; f++)
+        status = append_flight(plan, f < n_large ? flight : small, f, &n_groups);
+    if (status == TP_OK)
+        *out = plan;
+    else
+        tp_plan_free(plan);
+free_small:
+    tp_plan_free(small);
+    return status;
+}
+
 enum tp_status tp_plan_whole(const struct tp_plan *plan, struct tp_plan **out)
 {
     const bool early = tp_schedule_is_early(plan->schedule);

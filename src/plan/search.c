@@ -627,47 +627,6 @@ static enum tp_status search_flight(const struct tp_search_task *task, struct tp
 
 /* ---- Flights ---- */
 
-/* Copies the groups of one flight behind those that the plan has. */
-static enum tp_status append_flight(struct tp_plan *plan, const struct tp_plan *flight, int f,
-                                    int *n_groups)
-{
-    for (int g = 0; g < flight->n_groups; g++) {
-        struct tp_group *group = &plan->groups[(*n_groups)++];
-        group->sequences = flight->groups[g].sequences;
-        TP_TRY(tp_slices_copy(&flight->groups[g].slices, &group->slices));
-    }
-    plan->flights[f] = flight->n_groups;
-    return TP_OK;
-}
-
-/* A step of all flights: the groups of one, again and again; those with a sequence less lose it
- * from the end. */
-static enum tp_status repeat(const struct tp_search_task *task, const struct tp_plan *large,
-                             struct tp_plan **out)
-{
-    struct tp_plan facts = *large, *small, *plan;
-    const int n_small = large->batch * task->flights - task->batch;
-    int n_groups = 0;
-
-    TP_TRY(tp_plan_shrink(large, large->batch - (n_small > 0), large->schedule, &small));
-    facts.batch = task->batch;
-    facts.n_flights = task->flights;
-    enum tp_status status = tp_plan_new(
-        &facts, (task->flights - n_small) * large->n_groups + n_small * small->n_groups, &plan);
-    if (status != TP_OK)
-        goto free_small;
-    memcpy(plan->stages, large->stages, (size_t)large->n_stages * sizeof *plan->stages);
-    for (int f = 0; f < task->flights && status == TP_OK; f++)
-        status = append_flight(plan, f < task->flights - n_small ? large : small, f, &n_groups);
-    if (status == TP_OK)
-        *out = plan;
-    else
-        tp_plan_free(plan);
-free_small:
-    tp_plan_free(small);
-    return status;
-}
-
 /* Plans the largest flight and judges the step. */
 static enum tp_status search_flights(const struct tp_search_task *task, struct tp_found *found)
 {
@@ -678,7 +637,7 @@ static enum tp_status search_flights(const struct tp_search_task *task, struct t
     TP_TRY(search_flight(&share, &one));
     all = one;
     all.exact = false;
-    enum tp_status status = repeat(task, one.plan, &all.plan);
+    enum tp_status status = tp_plan_repeat(one.plan, task->batch, task->flights, &all.plan);
     if (status != TP_OK)
         goto free_one;
     status = tp_simulate(all.plan, task->cost, NULL, &all.simulation);
