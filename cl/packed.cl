@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with a matrix in panels, for CPUs. The matrix b [K, N] lies as [N / 48][K][48], zeros behind its
-// last column, so that a tile of c reads one stream. c = a b takes a tile of 8 x 48 an item, the loop over K
-// inside and the sums in registers: in registers of 16 floats, 24 of 32; with narrower ones the tile is cut
-// further. An element of c is one sum in the order of K, wherever its row lies.
+// Products with a matrix in panels, for CPUs. The matrix b [K, N] lies as [N / 48][K][48], zeros
+// behind its last column, so that a tile of c reads one stream. An item takes a tile of 8 x 48 of
+// c, the loop over K inside and the sums in registers: in registers of 16 floats, 24 of 32; with
+// narrower ones the tile is cut further. An element of c is one sum in the order of K, wherever its
+// row lies.
 
 #define PANEL 48       // columns of a panel; TP_PANEL of the host
 #define TILE_ROWS 8    // rows of c an item computes; TILE_ROWS of the host
-#define BLOCK_TILES 32 // tiles whose rows of a are used for all panels before the next rows
+#define TALL_ROWS 32   // and with a transposed, where a tile takes less time; TALL_ROWS of the host
+#define BLOCK_ROWS 256 // rows of c that are computed for all panels before the next rows
 #define PACK_ROWS 16   // rows of b an item packs; PACK_ROWS of the host
+#define ROWS_AHEAD 8   // how early a row of a transposed matrix is fetched
 
 // Rows and vectors of columns that are summed in registers at once.
 #if VECTOR_WIDTH >= LANES
@@ -28,11 +31,52 @@
 #define FETCH(x) prefetch(x, LANES)
 #endif
 
-// c[rows, columns] = a b + beta c, of at most SUM_ROWS x SUM_VECTORS * LANES elements; b points at the first
-// of the columns in a panel, c has n in all. Rows that are not there are the last one again, and not stored.
-// On the way, what another item will need is fetched from ahead, so many floats per row of b.
-void sum_tile(global float *c, const global float *a, const global float *b, int rows, int columns, int n,
-              int k, float beta, const global float *ahead, int step)
+// An item's tile of c [m, n], of so many rows. Items go through blocks of tiles, whose rows of a
+// are few enough to stay in a core's cache; in a block through the panels; in a panel through the
+// tiles.
+struct tile {
+    uint row, column, rows, columns; // first ones, and how many there are
+    uint number, of;                 // in the block
+};
+
+bool tile_of(struct tile *tile, uint rows, uint m, uint n)
+{
+    const uint all = (m + rows - 1) / rows, panels = (n + PANEL - 1) / PANEL, id = get_global_id(0);
+    const uint block = BLOCK_ROWS / rows, before = id / (block * panels) * block,
+               item = id - before * panels;
+    if (before >= all)
+        return false;
+    tile->of = min(block, all - before);
+    tile->number = item % tile->of;
+    tile->row = (before + tile->number) * rows;
+    tile->column = item / tile->of * PANEL;
+    tile->rows = min(rows, m - tile->row);
+    tile->columns = min((uint)PANEL, n - tile->column);
+    return tile->column < n;
+}
+
+// c[rows, columns] = sum + beta c, of the tile's rows and columns that are there.
+// In line always: sums that a function gets by address leave the registers.
+__attribute__((always_inline)) void store_sums(global float *c, float16 sum[SUM_ROWS][SUM_VECTORS],
+                                               int rows, int columns, int n, float beta)
+{
+#pragma unroll
+    for (int i = 0; i < SUM_ROWS; i++)
+#pragma unroll
+        for (int v = 0; v < SUM_VECTORS; v++) {
+            global float *to = c + (size_t)i * n + v * LANES;
+            const int count = columns - v * LANES;
+            if (i < rows && count > 0)
+                store(beta != 0.0f ? sum[i][v] + beta * load(to, count) : sum[i][v], to, count);
+        }
+}
+
+// c[rows, columns] = a b + beta c, of at most SUM_ROWS x SUM_VECTORS * LANES elements; b points at
+// the first of the columns in a panel, c has n in all. Rows that are not there are the last one
+// again, and not stored. On the way, what another item will need is fetched from ahead, so many
+// floats per row of b.
+void sum_tile(global float *c, const global float *a, const global float *b, int rows, int columns,
+              int n, int k, float beta, const global float *ahead, int step)
 {
     float16 sum[SUM_ROWS][SUM_VECTORS];
     const global float *row[SUM_ROWS];
@@ -55,45 +99,84 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
             for (int v = 0; v < SUM_VECTORS; v++)
                 sum[i][v] += row[i][l] * w[v];
     }
+    store_sums(c, sum, rows, columns, n, beta);
+}
+
+// Each item fetches its share of the next panel from memory while it computes: without that, few
+// rows wait for memory most of the time. Behind the last panel there is nothing to fetch, and
+// fetching it does no harm.
+kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong a0,
+                        const global float *b, ulong b0, uint m, int n, int k, float beta)
+{
+    struct tile tile;
+    if (!tile_of(&tile, TILE_ROWS, m, n))
+        return;
+    const int rows = tile.rows, columns = tile.columns, step = (PANEL + tile.of - 1) / tile.of;
+    a += a0 + (size_t)tile.row * k;
+    b += b0 + (size_t)tile.column * k;
+    c += c0 + (size_t)tile.row * n + tile.column;
+    const global float *ahead = b + (size_t)k * PANEL + (size_t)k * PANEL * tile.number / tile.of;
+    for (int i = 0; i < rows; i += SUM_ROWS)
+        for (int j = 0; j < columns; j += SUM_VECTORS * LANES)
+            sum_tile(c + (size_t)i * n + j, a + (size_t)i * k, b + j, rows - i, columns - j, n, k,
+                     beta, ahead, step);
+}
+
+// The same with a transposed: a[k, m], a tile's numbers of a row side by side. whole says that all
+// its rows are there. The next tile's sums, and the rows of a that come soon, are far apart in
+// memory: they are fetched ahead.
+__attribute__((always_inline)) void sum_tile_transposed(global float *c, const global float *a,
+                                                        const global float *b, int rows,
+                                                        int columns, size_t m, int n, int k,
+                                                        float beta, bool whole)
+{
+    float16 sum[SUM_ROWS][SUM_VECTORS];
 #pragma unroll
     for (int i = 0; i < SUM_ROWS; i++)
 #pragma unroll
         for (int v = 0; v < SUM_VECTORS; v++) {
-            global float *to = c + (size_t)i * n + v * LANES;
-            const int count = columns - v * LANES;
-            if (i < rows && count > 0)
-                store(beta != 0.0f ? sum[i][v] + beta * load(to, count) : sum[i][v], to, count);
+            sum[i][v] = 0.0f;
+            FETCH(c + (size_t)(3 * SUM_ROWS + i) * n + v * LANES);
+        }
+    for (int l = 0; l < k; l++, a += m, b += PANEL) {
+        float16 w[SUM_VECTORS];
+        FETCH(a + ROWS_AHEAD * m);
+#pragma unroll
+        for (int v = 0; v < SUM_VECTORS; v++)
+            w[v] = vload16(v, b);
+#pragma unroll
+        for (int i = 0; i < SUM_ROWS; i++)
+#pragma unroll
+            for (int v = 0; v < SUM_VECTORS; v++)
+                sum[i][v] += (whole || i < rows ? a[i] : 0.0f) * w[v];
+    }
+    store_sums(c, sum, rows, columns, n, beta);
+}
+
+kernel void packed_gemm_transposed(global float *c, ulong c0, const global float *a, ulong a0,
+                                   const global float *b, ulong b0, uint m, int n, int k,
+                                   float beta)
+{
+    struct tile tile;
+    if (!tile_of(&tile, TALL_ROWS, m, n))
+        return;
+    const int rows = tile.rows, columns = tile.columns;
+    a += a0 + tile.row;
+    b += b0 + (size_t)tile.column * k;
+    c += c0 + (size_t)tile.row * n + tile.column;
+    for (int i = 0; i < rows; i += SUM_ROWS)
+        for (int j = 0; j < columns; j += SUM_VECTORS * LANES) {
+            global float *to = c + (size_t)i * n + j;
+            if (rows - i >= SUM_ROWS)
+                sum_tile_transposed(to, a + i, b + j, SUM_ROWS, columns - j, m, n, k, beta, true);
+            else
+                sum_tile_transposed(to, a + i, b + j, rows - i, columns - j, m, n, k, beta, false);
         }
 }
 
-// Items go through blocks of rows of a, small enough to stay in a core's cache; in a block through the panels;
-// in a panel through the tiles. Each fetches its share of the next panel from memory while it computes:
-// without that, few rows wait for memory most of the time. Behind the last panel there is nothing to fetch,
-// and fetching it does no harm.
-kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong a0, const global float *b,
-                        ulong b0, ulong m, int n, int k, float beta)
-{
-    const size_t all_tiles = (m + TILE_ROWS - 1) / TILE_ROWS, panels = (n + PANEL - 1) / PANEL;
-    if (get_global_id(0) >= all_tiles * panels)
-        return;
-    const size_t before = get_global_id(0) / (BLOCK_TILES * panels) * BLOCK_TILES; // tiles
-    const size_t tiles = min((size_t)BLOCK_TILES, all_tiles - before);
-    const size_t item = get_global_id(0) - before * panels, panel = item / tiles, tile = item % tiles;
-    const size_t column = panel * PANEL, first = (before + tile) * TILE_ROWS;
-    const int rows = min((size_t)TILE_ROWS, m - first), columns = min((size_t)PANEL, n - column);
-    const int step = (PANEL + tiles - 1) / tiles;
-    a += a0 + first * k;
-    b += b0 + column * k;
-    c += c0 + first * n + column;
-    const global float *ahead = b + (size_t)k * PANEL + (size_t)k * PANEL * tile / tiles;
-    for (int i = 0; i < rows; i += SUM_ROWS)
-        for (int j = 0; j < columns; j += SUM_VECTORS * LANES)
-            sum_tile(c + (size_t)i * n + j, a + (size_t)i * k, b + j, rows - i, columns - j, n, k, beta,
-                     ahead, step);
-}
-
 // Panels of b from b[k, n].
-kernel void packed_write(global float *panels, ulong panels0, const global float *b, ulong b0, int n, int k)
+kernel void packed_write(global float *panels, ulong panels0, const global float *b, ulong b0,
+                         int n, int k)
 {
     const int first = get_global_id(0) * PACK_ROWS, last = min(first + PACK_ROWS, k);
     panels += panels0;
@@ -127,8 +210,8 @@ void transpose(float16 x[LANES])
 }
 
 // Panels of b from its transpose, bt[n, k].
-kernel void packed_write_transposed(global float *panels, ulong panels0, const global float *bt, ulong bt0,
-                                    int n, int k)
+kernel void packed_write_transposed(global float *panels, ulong panels0, const global float *bt,
+                                    ulong bt0, int n, int k)
 {
     const int column = get_global_id(0) * LANES; // with zeros up to the end of the last panel
     if (column >= (n + PANEL - 1) / PANEL * PANEL)

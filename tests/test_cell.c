@@ -51,6 +51,8 @@ static const struct setup setups[] = {
      false},
     {"indirect", MODEL(3, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_AUTO, true, 0,
      false},
+    {"cblas", MODEL(4, 48, 4, 192, 97, 64), 64, 3, 3, 2, "1,7,32,24", TP_GEMM_CBLAS, false, 0,
+     false},
     {"clblast", MODEL(2, 48, 4, 192, 97, 64), 64, 2, 2, 1, "40,24", TP_GEMM_CLBLAST, false, 0,
      false},
     {"dropout", MODEL(3, 20, 2, 80, 61, 43), 40, 3, 3, 2, "13,13,13,1", TP_GEMM_AUTO, false, 0.2,

@@ -38,6 +38,7 @@ static struct tp_stage_shape shape_of(int first_layer, int n_layer, bool train)
 START_TEST(regions_are_as_documented)
 {
     struct tp_stage_shape shape = shape_of(0, 4, true);
+    shape.panel = 48;
     const struct {
         enum tp_region region;
         size_t count;
@@ -71,6 +72,11 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_FINAL_GRADIENT, 96 * 20, false},
         {TP_REGION_LOGITS, 26 * 61, false},
         {TP_REGION_LOGIT_SUMS, 26 * 3, false},
+        {TP_REGION_LAYER_PANELS, 96 * 20 + 48 * 20 + 96 * 20 + 48 * 70, true},
+        {TP_REGION_LAYER_PANELS_BACKWARD, 48 * 60 + 48 * 20 + 48 * 70 + 96 * 20, true},
+        {TP_REGION_HEAD_PANELS, 96 * 20, false},
+        {TP_REGION_HEAD_PANELS_BACKWARD, 48 * 61, false},
+        {TP_REGION_GRADIENT_PANELS, 26 * 96, false},
         {TP_REGION_LOSS, 5 * 32, false},
         {TP_REGION_HEAD_GRADIENT, 61 * 20, false},
         {TP_REGION_TIED, 0, false},

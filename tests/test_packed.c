@@ -71,6 +71,12 @@ static struct matrix wave(size_t count, double phase)
     return matrix;
 }
 
+/* Element (i, l) of op(a). */
+static float a_at(const struct matrix *a, const struct tp_gemm *shape, size_t i, size_t l)
+{
+    return a->values[shape->a_transposed ? l * shape->m + i : i * shape->k + l];
+}
+
 /* Element (l, j) of op(b). */
 static float b_at(const struct matrix *b, const struct tp_gemm *shape, size_t l, size_t j)
 {
@@ -125,8 +131,7 @@ static double largest_error(const struct matrix *c, const struct matrix *before,
             double sum = shape->beta != 0 ? (double)shape->beta * (double)before->values[at] : 0;
             double size = fabs(sum);
             for (size_t l = 0; l < shape->k; l++) {
-                const double product =
-                    (double)a->values[i * shape->k + l] * (double)b_at(b, shape, l, j);
+                const double product = (double)a_at(a, shape, i, l) * (double)b_at(b, shape, l, j);
                 sum += product;
                 size += fabs(product);
             }
@@ -186,6 +191,28 @@ START_TEST(products_are_right_for_many_rows)
 }
 END_TEST
 
+/* As a weight's gradient is: a transposed, rows of b in blocks. */
+START_TEST(products_with_a_transposed_are_right)
+{
+    static const size_t widths[] = {1, 7, 8, 20, 31, 32, 33, 300}, depths[] = {1, 7, 256, 257, 600};
+    for (size_t d = 0; d < sizeof(depths) / sizeof(depths[0]); d++) {
+        struct tp_gemm shape = {.a_transposed = true, .n = columns[_i], .k = depths[d]};
+        struct matrix b = wave(shape.n * shape.k, 1.0), packed = pack(&b, &shape);
+        for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
+            if (widths[w] * depths[d] > MOST)
+                continue;
+            shape.m = widths[w];
+            shape.beta = 0.0f;
+            check_product(&b, &packed, &shape);
+            shape.beta = 1.0f;
+            check_product(&b, &packed, &shape);
+        }
+        free(b.guarded);
+        free(packed.guarded);
+    }
+}
+END_TEST
+
 START_TEST(a_row_is_the_same_in_any_slice)
 {
     enum { MOST_ROWS = 300 };
@@ -216,7 +243,8 @@ int main(void)
     const char *index = first_device();
     if (index == NULL)
         return SKIPPED;
-    const struct tp_device_options options = {.index = index, .threads = 1, .head_width = 12};
+    const struct tp_device_options options = {
+        .index = index, .threads = 1, .head_width = 12, .gemm = TP_GEMM_PACKED};
     if (tp_device_open(&options, &device) != TP_OK)
         return 1;
     Suite *suite = suite_create("packed");
@@ -226,6 +254,7 @@ int main(void)
     tcase_add_loop_test(tcase, panels_hold_the_matrix_and_zeros, 0, 2 * N_COLUMNS);
     tcase_add_loop_test(tcase, products_are_right_for_any_shape, 0, 2 * N_COLUMNS);
     tcase_add_test(tcase, products_are_right_for_many_rows);
+    tcase_add_loop_test(tcase, products_with_a_transposed_are_right, 0, N_COLUMNS);
     tcase_add_test(tcase, a_row_is_the_same_in_any_slice);
     suite_add_tcase(suite, tcase);
     const int status = device_run(suite);

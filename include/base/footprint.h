@@ -11,6 +11,7 @@
 struct tp_footprint {
     size_t align;      /* every region is rounded up to a multiple, bytes */
     int element_bytes; /* of activations and weights */
+    int panel;         /* columns of the panels that weights are packed into; 0: they are not */
 };
 
 /* Bytes of a region or tensor of that many elements, rounded up; SIZE_MAX when they are more than a

@@ -13,7 +13,7 @@
 
 struct tp_device;
 
-enum tp_gemm_provider { TP_GEMM_AUTO, TP_GEMM_CLBLAST, TP_GEMM_CBLAS };
+enum tp_gemm_provider { TP_GEMM_AUTO, TP_GEMM_CLBLAST, TP_GEMM_CBLAS, TP_GEMM_PACKED };
 extern const char *const tp_gemm_choices[]; /* for options: "auto", ...; NULL-terminated */
 
 struct tp_device_info {
@@ -64,7 +64,7 @@ enum tp_status tp_device_open(const struct tp_device_options *options, struct tp
 void tp_device_close(struct tp_device *device);
 
 const struct tp_device_info *tp_device_describe(const struct tp_device *device);
-enum tp_gemm_provider tp_device_gemm(const struct tp_device *device); /* never auto */
+enum tp_gemm_provider tp_device_gemm(const struct tp_device *device); /* auto: by the product */
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint);
 
 /* Versions and build facts for doctor: OpenCL, CLBlast and CBLAS in one line. Local. */

@@ -31,7 +31,28 @@ struct tp_stage_shape {
                           one's part is largest; op 0 or 1: none do */
     int shards, shard; /* ranks that share the optimizer's moments, and which of them this is; 0 or
                           1: none do */
+    int panel;         /* of the footprint: set by what sizes a stage for a device, 0 until then */
 };
+
+/* The matrices that a stage multiplies by: of each layer, and the tied head's. */
+enum tp_matrix {
+    TP_MATRIX_QKV,       /* [C, 3C] */
+    TP_MATRIX_ATTENTION, /* [C, C] the projection behind attention */
+    TP_MATRIX_FC,        /* [C, n_inner] */
+    TP_MATRIX_MLP,       /* [n_inner, C] */
+    TP_MATRIX_HEAD,      /* [C, V] kept transposed, as wte */
+    TP_MATRICES
+};
+
+/* A rank's part of one: y[rows, n] = x[rows, k] W. Local. */
+struct tp_matrix_size {
+    size_t k, n;
+};
+struct tp_matrix_size tp_matrix_size(const struct tp_stage_shape *shape, enum tp_matrix matrix);
+
+/* Elements of its panels (device/packed.h): of W for a forward, of its transpose for a backward.
+ * Local. */
+size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix, bool backward);
 
 /* Regions of memory besides parameters. Names say what a row of the region is, with the rank's own
  * part of H, n_inner, V and of heads' columns where op ranks share them; TP_REGION_LAYER_*
@@ -69,9 +90,16 @@ enum tp_region {
     TP_REGION_LOGITS,             /* [head_rows, V] last stage: one chunk of logits */
     TP_REGION_LOGIT_SUMS, /* [head_rows, 3] last stage: the largest logit of each row, then the sum
                              of exponentials and the target's logit */
-    TP_REGION_LOSS,       /* [batch, T] last stage: cross-entropy of each target */
-    TP_REGION_HEAD_GRADIENT, /* [V, C] the head's part of wte's gradient, when one stage is first
-                                and last; the last of several has it in the gradient itself */
+    TP_REGION_LAYER_PANELS, /* panels of the layer's matrices, in their order, where there are any
+                             */
+    TP_REGION_LAYER_PANELS_BACKWARD, /* and of their transposes, in training */
+    TP_REGION_HEAD_PANELS,           /* last stage */
+    TP_REGION_HEAD_PANELS_BACKWARD,
+    TP_REGION_GRADIENT_PANELS, /* [unit_rows, most columns] scratch: a product's right side, in
+                                  training */
+    TP_REGION_LOSS,            /* [batch, T] last stage: cross-entropy of each target */
+    TP_REGION_HEAD_GRADIENT,   /* [V, C] the head's part of wte's gradient, when one stage is first
+                                  and last; the last of several has it in the gradient itself */
     TP_REGION_TIED, /* [V, C] the other stage's part, on the first and the last of several stages */
     TP_REGION_SUMS, /* partial sums of squares of all the stage's gradients, back to back in the
                        order of the table: ceil(count / TP_SUM_BLOCK) of each */

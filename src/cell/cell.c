@@ -118,6 +118,7 @@ enum tp_status tp_cell_new(struct tp_device *device, const struct tp_stage_shape
                            struct tp_cell **cell)
 {
     struct tp_cell *made = calloc(1, sizeof(*made));
+    struct tp_footprint footprint;
     if (made == NULL)
         return tp_fail(TP_ERR_MEMORY, "no memory for a cell");
     made->device = device;
@@ -125,7 +126,11 @@ enum tp_status tp_cell_new(struct tp_device *device, const struct tp_stage_shape
     made->parameters = parameters;
     made->first = tp_stage_is_first(&shape->layers);
     made->last = tp_stage_is_last(&shape->layers, &shape->model);
-    enum tp_status status = tp_arena_new(device, limit, &made->arena);
+    tp_device_footprint(device, &footprint);
+    made->shape.panel = footprint.panel;
+    made->panels = calloc(2 * (size_t)shape->layers.n_layer * TP_MATRICES, sizeof *made->panels);
+    enum tp_status status = made->panels ? tp_arena_new(device, limit, &made->arena)
+                                         : tp_fail(TP_ERR_MEMORY, "no memory for a cell");
     if (status == TP_OK)
         status = take_regions(made);
     if (status == TP_OK)
@@ -160,6 +165,7 @@ void tp_cell_free(struct tp_cell *cell)
         if (cell->buckets[i].mapping.device != NULL)
             tp_mapping_end(&cell->buckets[i].mapping);
     tp_device_finish(cell->device);
+    free(cell->panels);
     free(cell->buckets);
     free(cell->moments);
     for (int kind = 0; kind < TP_KINDS; kind++)
@@ -223,6 +229,8 @@ enum tp_status tp_cell_write(struct tp_cell *cell, int row, enum tp_kind kind, c
 
     if (elements.count == 0)
         return TP_OK;
+    if (kind == TP_WEIGHT)
+        tp_cell_weights_changed(cell);
     return tp_memory_write(cell->device, cell->tensors[kind][row], part + elements.first,
                            elements.count);
 }
@@ -258,75 +266,6 @@ enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_ste
     if (cell->has_targets)
         TP_TRY(tp_memory_write(cell->device, tp_cell_region(cell, TP_REGION_TARGET_TOKENS, 0),
                                step->targets, tokens));
+    TP_TRY(tp_cell_pack(cell));
     return step->train ? zero_gradients(cell) : TP_OK;
-}
-
-/* The products of one unit with that many rows: forward, and in training both gradients. */
-static enum tp_status check_products(struct tp_device *device, const struct tp_stage_shape *shape,
-                                     size_t rows)
-{
-    const size_t C = (size_t)shape->model.n_embd;
-    const size_t N = tp_stage_share(shape, shape->model.n_inner).count;
-    const size_t H = tp_stage_share(shape, shape->model.n_head).count;
-    const size_t W = C / (size_t)shape->model.n_head * H;
-    const struct {
-        size_t k, n; /* of a weight matrix */
-    } matrices[] = {{C, 3 * W}, {W, C}, {C, N}, {N, C}};
-    for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
-        const size_t k = matrices[i].k, n = matrices[i].n;
-        const struct tp_gemm products[] = {
-            {.m = rows, .n = n, .k = k},
-            {.b_transposed = true, .m = rows, .n = k, .k = n},
-            {.a_transposed = true, .m = k, .n = n, .k = rows, .beta = 1.0f},
-        };
-        for (int p = 0; p < (shape->train ? 3 : 1); p++) {
-            double error;
-            TP_TRY(tp_gemm_check(device, &products[p], &error));
-        }
-    }
-    return TP_OK;
-}
-
-static enum tp_status check_head(struct tp_device *device, const struct tp_stage_shape *shape,
-                                 size_t rows)
-{
-    const size_t C = (size_t)shape->model.n_embd;
-    const size_t V = tp_stage_share(shape, shape->model.vocab_size).count;
-    const struct tp_gemm products[] = {
-        {.b_transposed = true, .m = rows, .n = V, .k = C},
-        {.m = rows, .n = C, .k = V},
-        {.a_transposed = true, .m = V, .n = C, .k = rows, .beta = 1.0f},
-    };
-    for (int p = 0; p < (shape->train ? 3 : 1); p++) {
-        double error;
-        TP_TRY(tp_gemm_check(device, &products[p], &error));
-    }
-    return TP_OK;
-}
-
-/* Is an earlier unit as large as this one? */
-static bool seen_before(const struct tp_unit *units, int index)
-{
-    for (int i = 0; i < index; i++)
-        if (tp_unit_rows(&units[i]) == tp_unit_rows(&units[index]))
-            return true;
-    return false;
-}
-
-enum tp_status tp_cell_check_gemm(struct tp_device *device, const struct tp_stage_shape *shape,
-                                  const struct tp_unit *units, int n_units)
-{
-    const size_t chunk = tp_head_rows(shape);
-    for (int i = 0; i < n_units; i++) {
-        const size_t rows = tp_unit_rows(&units[i]);
-        if (seen_before(units, i))
-            continue;
-        TP_TRY(check_products(device, shape, rows));
-        if (!tp_stage_is_last(&shape->layers, &shape->model))
-            continue;
-        TP_TRY(check_head(device, shape, rows < chunk ? rows : chunk));
-        if (rows > chunk && rows % chunk != 0)
-            TP_TRY(check_head(device, shape, rows % chunk));
-    }
-    return TP_OK;
 }

@@ -89,22 +89,18 @@ static enum tp_status chunk_loss(struct tp_cell *cell, const struct tp_unit *uni
 static enum tp_status head_chunk(struct tp_cell *cell, const struct tp_unit *unit, size_t at,
                                  size_t rows)
 {
-    const size_t C = (size_t)cell->shape.model.n_embd, V = (size_t)vocabulary_of(cell).count;
-    struct tp_view wte = cell->tensors[TP_WEIGHT][TP_PARAMETER_WTE];
+    const size_t C = (size_t)cell->shape.model.n_embd;
     struct tp_view normed = tp_view_at(tp_cell_region(cell, TP_REGION_NORMED, 0), at * C);
     struct tp_view logits = tp_cell_region(cell, TP_REGION_LOGITS, 0);
 
-    TP_TRY(tp_gemm(cell->device, logits, normed, wte,
-                   &(struct tp_gemm){.b_transposed = true, .m = rows, .n = V, .k = C}));
+    TP_TRY(tp_cell_multiply(cell, TP_MATRIX_HEAD, 0, TP_PRODUCT_FORWARD, logits, normed, rows));
     TP_TRY(chunk_loss(cell, unit, at, rows));
     if (!cell->step.train)
         return TP_OK;
     struct tp_view dnormed = tp_cell_rows(cell, TP_REGION_FINAL_GRADIENT, 0, unit, C);
-    TP_TRY(tp_gemm(cell->device, tp_view_at(dnormed, at * C), logits, wte,
-                   &(struct tp_gemm){.m = rows, .n = C, .k = V}));
-    return tp_gemm(
-        cell->device, head_gradient(cell), logits, normed,
-        &(struct tp_gemm){.a_transposed = true, .m = V, .n = C, .k = rows, .beta = 1.0f});
+    TP_TRY(tp_cell_multiply(cell, TP_MATRIX_HEAD, 0, TP_PRODUCT_BACKWARD,
+                            tp_view_at(dnormed, at * C), logits, rows));
+    return tp_cell_add_product(cell, TP_MATRIX_HEAD, head_gradient(cell), normed, logits, rows);
 }
 
 enum tp_status tp_head_forward(struct tp_cell *cell, const struct tp_unit *unit)
@@ -147,10 +143,8 @@ enum tp_status tp_cell_logits(struct tp_cell *cell, const struct tp_unit *unit, 
     const size_t C = (size_t)cell->shape.model.n_embd, V = (size_t)cell->shape.model.vocab_size;
     const size_t own = (size_t)vocabulary.count, token = (size_t)unit->slice.length - 1;
     struct tp_view out = tp_cell_region(cell, TP_REGION_LOGITS, 0);
-    TP_TRY(tp_gemm(cell->device, out,
-                   tp_view_at(tp_cell_region(cell, TP_REGION_NORMED, 0), token * C),
-                   cell->tensors[TP_WEIGHT][TP_PARAMETER_WTE],
-                   &(struct tp_gemm){.b_transposed = true, .m = 1, .n = own, .k = C}));
+    TP_TRY(tp_cell_multiply(cell, TP_MATRIX_HEAD, 0, TP_PRODUCT_FORWARD, out,
+                            tp_view_at(tp_cell_region(cell, TP_REGION_NORMED, 0), token * C), 1));
     memset(logits, 0, V * sizeof *logits);
     TP_TRY(tp_memory_read(cell->device, logits + vocabulary.first, out, own));
     if (cell->shape.op <= 1)

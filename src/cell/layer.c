@@ -78,31 +78,26 @@ static struct tp_view cache(const struct layer *l, enum tp_region region)
                       of_batch ? (size_t)l->unit->cache * sequence : 0);
 }
 
-/* y[rows, n] = x[rows, k] w[k, n] */
+/* y = x W */
 static enum tp_status project(const struct layer *l, struct tp_view y, struct tp_view x,
-                              enum tp_layer_tensor w, int n, int k)
+                              enum tp_matrix matrix)
 {
-    return tp_gemm(l->device, y, x, weight(l, w),
-                   &(struct tp_gemm){.m = l->rows, .n = (size_t)n, .k = (size_t)k});
+    return tp_cell_multiply(l->cell, matrix, l->layer, TP_PRODUCT_FORWARD, y, x, l->rows);
 }
 
-/* dx[rows, k] = dy[rows, n] w[k, n]^T */
+/* dx = dy W^T */
 static enum tp_status project_input(const struct layer *l, struct tp_view dx, struct tp_view dy,
-                                    enum tp_layer_tensor w, int n, int k)
+                                    enum tp_matrix matrix)
 {
-    return tp_gemm(
-        l->device, dx, dy, weight(l, w),
-        &(struct tp_gemm){.b_transposed = true, .m = l->rows, .n = (size_t)k, .k = (size_t)n});
+    return tp_cell_multiply(l->cell, matrix, l->layer, TP_PRODUCT_BACKWARD, dx, dy, l->rows);
 }
 
-/* dw[k, n] += x[rows, k]^T dy[rows, n], and the bias, which follows its matrix in the table. */
-static enum tp_status project_weight(const struct layer *l, enum tp_layer_tensor w,
-                                     struct tp_view x, struct tp_view dy, int n, int k)
+/* dW += x^T dy, and the bias of n columns, which follows its matrix in the table. */
+static enum tp_status project_weight(const struct layer *l, enum tp_matrix matrix,
+                                     enum tp_layer_tensor w, struct tp_view x, struct tp_view dy,
+                                     int n)
 {
-    TP_TRY(tp_gemm(
-        l->device, gradient(l, w), x, dy,
-        &(struct tp_gemm){
-            .a_transposed = true, .m = (size_t)k, .n = (size_t)n, .k = l->rows, .beta = 1.0f}));
+    TP_TRY(tp_cell_add_product(l->cell, matrix, gradient(l, w), x, dy, l->rows));
     return tp_bias_backward(l->device, gradient(l, (enum tp_layer_tensor)(w + 1)), dy, l->rows, n);
 }
 
@@ -117,18 +112,16 @@ static struct tp_dropout dropout_of(const struct layer *l, enum tp_dropout_place
     return tp_cell_dropout(l->cell, place, l->layer, l->unit);
 }
 
-/* y = dropout(x[rows, k] w[k, C] + bias) + residual. Each op rank has a part of the product, whose
- * bias follows it in the table. */
+/* y = dropout(x W + bias) + residual. Each op rank has a part of the product. */
 static enum tp_status end_branch(const struct layer *l, struct tp_view y, struct tp_view x,
-                                 enum tp_layer_tensor w, int k, struct tp_view residual,
-                                 enum tp_dropout_place place)
+                                 enum tp_matrix matrix, enum tp_layer_tensor bias,
+                                 struct tp_view residual, enum tp_dropout_place place)
 {
     const struct tp_dropout dropout = dropout_of(l, place);
 
-    TP_TRY(project(l, y, x, w, l->C, k));
+    TP_TRY(project(l, y, x, matrix));
     TP_TRY(sum_over_ops(l, y));
-    return tp_bias_residual(l->device, y, residual, weight(l, (enum tp_layer_tensor)(w + 1)),
-                            &l->tokens, l->C, &dropout);
+    return tp_bias_residual(l->device, y, residual, weight(l, bias), &l->tokens, l->C, &dropout);
 }
 
 /* The gradient at a branch's end: the residual stream's, dropped out as the branch was. Where
@@ -160,11 +153,12 @@ static enum tp_status attention_forward(const struct layer *l)
     TP_TRY(tp_layer_norm_forward(l->device, normed, rows_of(l, TP_REGION_LAYER_NORM_1, 2), input,
                                  weight(l, TP_LN_1_WEIGHT), weight(l, TP_LN_1_BIAS), l->rows, C,
                                  l->cell->shape.model.layer_norm_epsilon));
-    TP_TRY(project(l, qkv, normed, TP_ATTN_WEIGHT, 3 * W, C));
+    TP_TRY(project(l, qkv, normed, TP_MATRIX_QKV));
     TP_TRY(tp_qkv_split(l->device, query, key, value, qkv, weight(l, TP_ATTN_BIAS), &l->where));
     TP_TRY(tp_attention_forward(l->device, attention, rows_of(l, TP_REGION_LAYER_LSE, l->where.H),
                                 query, key, value, &l->where, &dropout));
-    return end_branch(l, middle, attention, TP_ATTN_PROJ_WEIGHT, W, input, TP_DROPOUT_ATTENTION);
+    return end_branch(l, middle, attention, TP_MATRIX_ATTENTION, TP_ATTN_PROJ_BIAS, input,
+                      TP_DROPOUT_ATTENTION);
 }
 
 /* y = middle + projection of gelu(expansion of norm(middle)) */
@@ -178,11 +172,11 @@ static enum tp_status mlp_forward(const struct layer *l, struct tp_view y)
     TP_TRY(tp_layer_norm_forward(l->device, normed, rows_of(l, TP_REGION_LAYER_NORM_2, 2), middle,
                                  weight(l, TP_LN_2_WEIGHT), weight(l, TP_LN_2_BIAS), l->rows, C,
                                  l->cell->shape.model.layer_norm_epsilon));
-    TP_TRY(project(l, hidden, normed, TP_FC_WEIGHT, N, C));
+    TP_TRY(project(l, hidden, normed, TP_MATRIX_FC));
     TP_TRY(tp_bias_gelu_forward(l->device, gelu, hidden, weight(l, TP_FC_BIAS), l->rows, N));
     if (y.buffer == NULL)
         return TP_OK;
-    return end_branch(l, y, gelu, TP_MLP_PROJ_WEIGHT, N, middle, TP_DROPOUT_MLP);
+    return end_branch(l, y, gelu, TP_MATRIX_MLP, TP_MLP_PROJ_BIAS, middle, TP_DROPOUT_MLP);
 }
 
 enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
@@ -216,14 +210,14 @@ static enum tp_status mlp_backward(const struct layer *l, struct tp_view dx)
     struct tp_view dhidden = scratch(l, TP_REGION_GELU_GRADIENT), dy;
 
     TP_TRY(begin_branch_backward(l, dx, TP_DROPOUT_MLP, &dy));
-    TP_TRY(project_input(l, dhidden, dy, TP_MLP_PROJ_WEIGHT, C, N));
+    TP_TRY(project_input(l, dhidden, dy, TP_MATRIX_MLP));
     TP_TRY(tp_gelu_backward(l->device, gelu, dhidden, rows_of(l, TP_REGION_LAYER_HIDDEN, N),
                             l->rows, N));
-    TP_TRY(project_weight(l, TP_MLP_PROJ_WEIGHT, gelu, dy, C, N));
+    TP_TRY(project_weight(l, TP_MATRIX_MLP, TP_MLP_PROJ_WEIGHT, gelu, dy, C));
     TP_TRY(tp_layer_norm_again(l->device, normed, middle, statistics, weight(l, TP_LN_2_WEIGHT),
                                weight(l, TP_LN_2_BIAS), l->rows, C));
-    TP_TRY(project_weight(l, TP_FC_WEIGHT, normed, dhidden, N, C));
-    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dhidden, TP_FC_WEIGHT, N, C));
+    TP_TRY(project_weight(l, TP_MATRIX_FC, TP_FC_WEIGHT, normed, dhidden, N));
+    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dhidden, TP_MATRIX_FC));
     return norm_backward(l, dx, TP_LN_2_WEIGHT, middle, statistics);
 }
 
@@ -254,8 +248,8 @@ static enum tp_status attention_backward(const struct layer *l, struct tp_view d
     struct tp_view normed = scratch(l, TP_REGION_NORMED), dy;
 
     TP_TRY(begin_branch_backward(l, dx, TP_DROPOUT_ATTENTION, &dy));
-    TP_TRY(project_weight(l, TP_ATTN_PROJ_WEIGHT, attention, dy, C, W));
-    TP_TRY(project_input(l, dattention, dy, TP_ATTN_PROJ_WEIGHT, C, W));
+    TP_TRY(project_weight(l, TP_MATRIX_ATTENTION, TP_ATTN_PROJ_WEIGHT, attention, dy, C));
+    TP_TRY(project_input(l, dattention, dy, TP_MATRIX_ATTENTION));
     TP_TRY(start_cache_gradients(l));
     TP_TRY(tp_attention_backward(l->device, dquery, dkey, dvalue, dattention, attention,
                                  rows_of(l, TP_REGION_LAYER_LSE, l->where.H), query,
@@ -264,8 +258,8 @@ static enum tp_status attention_backward(const struct layer *l, struct tp_view d
     TP_TRY(tp_qkv_merge(l->device, dqkv, dquery, dkey, dvalue, &l->where));
     TP_TRY(tp_layer_norm_again(l->device, normed, input, statistics, weight(l, TP_LN_1_WEIGHT),
                                weight(l, TP_LN_1_BIAS), l->rows, C));
-    TP_TRY(project_weight(l, TP_ATTN_WEIGHT, normed, dqkv, 3 * W, C));
-    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dqkv, TP_ATTN_WEIGHT, 3 * W, C));
+    TP_TRY(project_weight(l, TP_MATRIX_QKV, TP_ATTN_WEIGHT, normed, dqkv, 3 * W));
+    TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dqkv, TP_MATRIX_QKV));
     return norm_backward(l, dx, TP_LN_1_WEIGHT, input, statistics);
 }
 

@@ -17,6 +17,12 @@ struct tp_cell_bucket {
     struct tp_mapping mapping;      /* while replicas exchange it */
 };
 
+/* The state of a matrix's panels. */
+struct tp_panels {
+    bool used;    /* some product goes by them */
+    bool current; /* they hold the weights as they are */
+};
+
 struct tp_cell {
     struct tp_device *device;
     struct tp_arena *arena;
@@ -30,7 +36,8 @@ struct tp_cell {
                                           without buffer where there are none */
     struct tp_share *moments;          /* [parameters->count] which these are of moments */
     struct tp_view *regions[TP_REGION_COUNT]; /* [1], or [layers] where a region is per layer */
-    float *sums;                              /* [partial sums] on the host */
+    struct tp_panels *panels; /* [layers, TP_MATRICES, 2] of each matrix, forward and backward */
+    float *sums;              /* [partial sums] on the host */
     size_t n_sums;
     float *losses;                                /* [batch, T] on the host, last stage */
     struct tp_mapping *incoming[2], *outgoing[2]; /* [slots], per direction */
@@ -85,6 +92,24 @@ static inline struct tp_tokens_at tp_cell_tokens_at(const struct tp_cell *cell,
                                  .P = unit->slice.start,
                                  .T = cell->shape.seq_len};
 }
+
+/* The products with a matrix of the stage: y = x W, dx = dy W^T, and dW += x^T dy. */
+enum tp_product { TP_PRODUCT_FORWARD, TP_PRODUCT_BACKWARD, TP_PRODUCT_GRADIENT, TP_PRODUCTS };
+struct tp_gemm tp_product_shape(const struct tp_stage_shape *shape, enum tp_matrix matrix,
+                                enum tp_product product, size_t rows);
+
+/* The first or second of them, from x to y, for so many rows; the head's layer is 0. */
+enum tp_status tp_cell_multiply(struct tp_cell *cell, enum tp_matrix matrix, int layer,
+                                enum tp_product product, struct tp_view y, struct tp_view x,
+                                size_t rows);
+
+/* The third, added to dw. */
+enum tp_status tp_cell_add_product(struct tp_cell *cell, enum tp_matrix matrix, struct tp_view dw,
+                                   struct tp_view x, struct tp_view dy, size_t rows);
+
+/* Weights have changed: panels are to be packed anew; packs those that products go by. */
+void tp_cell_weights_changed(struct tp_cell *cell);
+enum tp_status tp_cell_pack(struct tp_cell *cell);
 
 /* Sums count floats, or takes the largest of each, over the op ranks, when there are some: waits
  * for what was enqueued, and until it is done. */

@@ -349,6 +349,7 @@ static enum tp_status stage_update(void *self, const struct tp_adamw *adamw, dou
                         tp_view_at(cell->tensors[TP_GRADIENT][row], mine.first), &step,
                         mine.count));
     }
+    tp_cell_weights_changed(cell);
     return TP_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "device/packed.h"
 #include "opencl.h"
 
 void tp_device_limit_threads(int threads)
@@ -222,7 +223,13 @@ static enum tp_status open_queues(struct tp_device *device, cl_platform_id platf
     return TP_OK;
 }
 
-/* auto is the host's BLAS where it can be, as it measured 5 to 25 times CLBlast's default speed. */
+static bool is_cpu(const struct tp_device *device)
+{
+    return strcmp(device->info.type, "cpu") == 0;
+}
+
+/* Without panels it is the host's BLAS where it can be, as that measured 5 to 25 times CLBlast's
+ * default speed. Panels are for CPUs; there auto is decided product by product. */
 static enum tp_status choose_gemm(struct tp_device *device, const struct tp_device_options *options)
 {
     const bool cblas = tp_host_blas_init(device, options->threads);
@@ -230,9 +237,11 @@ static enum tp_status choose_gemm(struct tp_device *device, const struct tp_devi
         return tp_fail(TP_ERR_USAGE,
                        "--gemm cblas: %s cannot use the host's BLAS; expected auto or clblast",
                        device->info.name);
-    device->gemm = options->gemm;
-    if (options->gemm == TP_GEMM_AUTO)
-        device->gemm = cblas ? TP_GEMM_CBLAS : TP_GEMM_CLBLAST;
+    if (options->gemm == TP_GEMM_PACKED && !is_cpu(device))
+        return tp_fail(TP_ERR_USAGE, "--gemm packed: %s is no CPU; expected auto or clblast",
+                       device->info.name);
+    device->plain = cblas && options->gemm != TP_GEMM_CLBLAST ? TP_GEMM_CBLAS : TP_GEMM_CLBLAST;
+    device->gemm = options->gemm == TP_GEMM_AUTO && !is_cpu(device) ? device->plain : options->gemm;
     return TP_OK;
 }
 
@@ -242,7 +251,7 @@ static enum tp_status open_device(struct tp_device *device, const struct tp_devi
     TP_TRY(find_handle(options->index, &handle));
     TP_TRY(describe(&handle, &device->info));
     device->id = handle.id;
-    device->local = strcmp(device->info.type, "cpu") == 0 ? 1 : 64;
+    device->local = is_cpu(device) ? 1 : 64;
     device->align = 4096;
     TP_TRY(open_queues(device, handle.platform_id));
     device->direct = !options->indirect && tp_memory_is_direct(device);
@@ -275,6 +284,7 @@ void tp_device_close(struct tp_device *device)
         clReleaseCommandQueue(device->queue);
     if (device->context != NULL)
         clReleaseContext(device->context);
+    free(device->times);
     free(device);
 }
 
@@ -290,7 +300,9 @@ enum tp_gemm_provider tp_device_gemm(const struct tp_device *device)
 
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint)
 {
-    *footprint = (struct tp_footprint){.align = device->align, .element_bytes = 4};
+    const bool packs = device->gemm == TP_GEMM_PACKED || device->gemm == TP_GEMM_AUTO;
+    *footprint = (struct tp_footprint){
+        .align = device->align, .element_bytes = 4, .panel = packs ? TP_PANEL : 0};
 }
 
 enum tp_status tp_device_finish(struct tp_device *device)

@@ -8,9 +8,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "device/packed.h"
 #include "opencl.h"
 
-const char *const tp_gemm_choices[] = {"auto", "clblast", "cblas", NULL};
+const char *const tp_gemm_choices[] = {"auto", "clblast", "cblas", "packed", NULL};
 
 static enum tp_status run_clblast(struct tp_device *device, struct tp_view c, struct tp_view a,
                                   struct tp_view b, const struct tp_gemm *shape)
@@ -27,8 +28,8 @@ static enum tp_status run_clblast(struct tp_device *device, struct tp_view c, st
 enum tp_status tp_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
                        struct tp_view b, const struct tp_gemm *shape)
 {
-    return device->gemm == TP_GEMM_CBLAS ? tp_host_blas_gemm(device, c, a, b, shape)
-                                         : run_clblast(device, c, a, b, shape);
+    return device->plain == TP_GEMM_CBLAS ? tp_host_blas_gemm(device, c, a, b, shape)
+                                          : run_clblast(device, c, a, b, shape);
 }
 
 /* A number in [-1, 1) that depends on the element alone (a 32-bit mix of its index). */
@@ -155,5 +156,7 @@ enum tp_status tp_product_check(struct tp_device *device, tp_product *product, c
 
 enum tp_status tp_gemm_check(struct tp_device *device, const struct tp_gemm *shape, double *error)
 {
-    return tp_product_check(device, tp_gemm, tp_gemm_choices[device->gemm], shape, error);
+    if (tp_gemm_is_packed(device, shape))
+        return tp_packed_check(device, shape, error);
+    return tp_product_check(device, tp_gemm, tp_gemm_choices[device->plain], shape, error);
 }

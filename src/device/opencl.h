@@ -34,6 +34,7 @@ enum tp_kernel {
     TP_KERNEL_SUM_SQUARES,
     TP_KERNEL_ADAMW,
     TP_KERNEL_PACKED_GEMM,
+    TP_KERNEL_PACKED_GEMM_TRANSPOSED,
     TP_KERNEL_PACKED_WRITE,
     TP_KERNEL_PACKED_WRITE_TRANSPOSED,
     TP_KERNEL_COUNT
@@ -53,7 +54,10 @@ struct tp_device {
                      a kernel for its local size then compile it once */
     bool direct;  /* buffers are host memory that host and device both use as it is */
     size_t align; /* of regions, bytes */
-    enum tp_gemm_provider gemm;
+    enum tp_gemm_provider gemm;  /* what was asked for; auto only where there are two */
+    enum tp_gemm_provider plain; /* without panels: cblas or clblast */
+    struct tp_gemm_times *times; /* [n_times] what auto goes by */
+    int n_times;
 };
 
 struct tp_buffer {

@@ -35,6 +35,7 @@ const char *const tp_kernel_names[TP_KERNEL_COUNT] = {
     [TP_KERNEL_SUM_SQUARES] = "sum_squares",
     [TP_KERNEL_ADAMW] = "adamw",
     [TP_KERNEL_PACKED_GEMM] = "packed_gemm",
+    [TP_KERNEL_PACKED_GEMM_TRANSPOSED] = "packed_gemm_transposed",
     [TP_KERNEL_PACKED_WRITE] = "packed_write",
     [TP_KERNEL_PACKED_WRITE_TRANSPOSED] = "packed_write_transposed",
 };

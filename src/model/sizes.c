@@ -44,7 +44,11 @@ enum rows {
     GRADIENT_KEYS,   /* the same for the largest group */
     HEAD_ROWS,       /* a chunk of logits */
     VOCABULARY_ROWS, /* own part of V */
-    SUM_ROWS         /* partial sums of the stage's parameters */
+    LAYER_PANELS,    /* elements of the panels of a layer */
+    LAYER_PANELS_BACKWARD,
+    HEAD_PANELS, /* and of the head */
+    HEAD_PANELS_BACKWARD,
+    SUM_ROWS /* partial sums of the stage's parameters */
 };
 
 /* How many elements a row has: OWN ones are the part of an op rank. */
@@ -58,7 +62,8 @@ enum columns {
     OWN_INNER,
     OWN_HEADS,
     HEAD_STRIDE,
-    OWN_V
+    OWN_V,
+    PANEL_COLUMNS /* of the widest matrix of a layer, whole panels */
 };
 
 static const struct {
@@ -97,6 +102,13 @@ static const struct {
     [TP_REGION_FINAL_GRADIENT] = {"final gradient", LAST | TRAINING, LIVE_ROWS, WIDTH},
     [TP_REGION_LOGITS] = {"logits", LAST, HEAD_ROWS, OWN_V},
     [TP_REGION_LOGIT_SUMS] = {"logit sums", LAST, HEAD_ROWS, THREE},
+    [TP_REGION_LAYER_PANELS] = {"layer panels", LAYER, LAYER_PANELS, ONE},
+    [TP_REGION_LAYER_PANELS_BACKWARD] = {"layer panels backward", LAYER | TRAINING,
+                                         LAYER_PANELS_BACKWARD, ONE},
+    [TP_REGION_HEAD_PANELS] = {"head panels", LAST, HEAD_PANELS, ONE},
+    [TP_REGION_HEAD_PANELS_BACKWARD] = {"head panels backward", LAST | TRAINING,
+                                        HEAD_PANELS_BACKWARD, ONE},
+    [TP_REGION_GRADIENT_PANELS] = {"gradient panels", TRAINING, UNIT_ROWS, PANEL_COLUMNS},
     [TP_REGION_LOSS] = {"loss", LAST, BATCH_TOKENS, ONE},
     [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING, VOCABULARY_ROWS, WIDTH},
     [TP_REGION_TIED] = {"tied", EITHER | NOT_BOTH | TRAINING, VOCABULARY_ROWS, WIDTH},
@@ -152,6 +164,63 @@ static size_t own_heads(const struct tp_stage_shape *shape)
 static size_t own_width(const struct tp_stage_shape *shape)
 {
     return own_heads(shape) * (size_t)(shape->model.n_embd / shape->model.n_head);
+}
+
+/* ---- Matrices ---- */
+
+struct tp_matrix_size tp_matrix_size(const struct tp_stage_shape *shape, enum tp_matrix matrix)
+{
+    const size_t C = (size_t)shape->model.n_embd, W = own_width(shape);
+
+    switch (matrix) {
+    case TP_MATRIX_QKV:
+        return (struct tp_matrix_size){C, 3 * W};
+    case TP_MATRIX_ATTENTION:
+        return (struct tp_matrix_size){W, C};
+    case TP_MATRIX_FC:
+        return (struct tp_matrix_size){C, own(shape, shape->model.n_inner)};
+    case TP_MATRIX_MLP:
+        return (struct tp_matrix_size){own(shape, shape->model.n_inner), C};
+    default:
+        return (struct tp_matrix_size){C, own(shape, shape->model.vocab_size)};
+    }
+}
+
+/* So many columns in whole panels; 0 where there are none. */
+static size_t whole_panels(const struct tp_stage_shape *shape, size_t columns)
+{
+    const size_t panel = (size_t)shape->panel;
+
+    return panel > 0 ? times((columns - 1) / panel + 1, panel) : 0;
+}
+
+size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix, bool backward)
+{
+    const struct tp_matrix_size size = tp_matrix_size(shape, matrix);
+
+    return backward ? times(whole_panels(shape, size.k), size.n)
+                    : times(whole_panels(shape, size.n), size.k);
+}
+
+static size_t layer_panels(const struct tp_stage_shape *shape, bool backward)
+{
+    size_t sum = 0;
+
+    for (int matrix = 0; matrix < TP_MATRIX_HEAD; matrix++)
+        sum = plus(sum, tp_matrix_panels(shape, (enum tp_matrix)matrix, backward));
+    return sum;
+}
+
+/* A gradient's product has the gradient of some matrix's result on its right side. */
+static size_t panel_columns(const struct tp_stage_shape *shape)
+{
+    size_t most = 0;
+
+    for (int matrix = 0; matrix < TP_MATRIX_HEAD; matrix++) {
+        const size_t n = tp_matrix_size(shape, (enum tp_matrix)matrix).n;
+        most = n > most ? n : most;
+    }
+    return whole_panels(shape, most);
 }
 
 /* ---- Parameters of a stage ---- */
@@ -267,6 +336,14 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
         return tp_head_rows(shape);
     case VOCABULARY_ROWS:
         return own(shape, shape->model.vocab_size);
+    case LAYER_PANELS:
+        return layer_panels(shape, false);
+    case LAYER_PANELS_BACKWARD:
+        return layer_panels(shape, true);
+    case HEAD_PANELS:
+        return tp_matrix_panels(shape, TP_MATRIX_HEAD, false);
+    case HEAD_PANELS_BACKWARD:
+        return tp_matrix_panels(shape, TP_MATRIX_HEAD, true);
     case SUM_ROWS:
         break;
     }
@@ -297,9 +374,11 @@ static size_t column_count(enum columns columns, const struct tp_stage_shape *sh
     case HEAD_STRIDE:
         return (size_t)tp_head_stride(model);
     case OWN_V:
+        return own(shape, model->vocab_size);
+    case PANEL_COLUMNS:
         break;
     }
-    return own(shape, model->vocab_size);
+    return panel_columns(shape);
 }
 
 size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape)
@@ -312,10 +391,12 @@ size_t tp_region_count(enum tp_region region, const struct tp_stage_shape *shape
 
 size_t tp_stage_bytes(const struct tp_stage_shape *shape, const struct tp_footprint *footprint)
 {
+    struct tp_stage_shape there = *shape; /* on that device */
     size_t sum = sum_buckets(shape, bucket_bytes, footprint);
 
+    there.panel = footprint->panel;
     for (int region = 0; region < TP_REGION_COUNT; region++) {
-        size_t bytes = tp_footprint_bytes(footprint, tp_region_count(region, shape));
+        size_t bytes = tp_footprint_bytes(footprint, tp_region_count(region, &there));
         sum = plus(sum, times(tp_region_copies(region, shape), bytes));
     }
     return sum;

@@ -127,6 +127,8 @@ static enum tp_status read_facts(const struct tp_json *json, struct tp_profile_d
     if (tp_json_has(&footprint, "element_bytes"))
         TP_TRY(tp_json_member_int(&footprint, "element_bytes", 1, 16,
                                   &device->footprint.element_bytes));
+    if (tp_json_has(&footprint, "panel"))
+        TP_TRY(tp_json_member_int(&footprint, "panel", 0, 1 << 16, &device->footprint.panel));
     return TP_OK;
 }
 
@@ -369,9 +371,10 @@ static json_t *ends_json(const struct tp_table tables[2])
 /* The members that a device adds to an object. */
 static json_t *device_json(const struct tp_profile_device *device)
 {
-    json_t *facts = json_pack("{s:s, s:{s:I, s:i}}", "name", device->name, "footprint", "align",
-                              (json_int_t)device->footprint.align, "element_bytes",
-                              device->footprint.element_bytes);
+    json_t *facts =
+        json_pack("{s:s, s:{s:I, s:i, s:i}}", "name", device->name, "footprint", "align",
+                  (json_int_t)device->footprint.align, "element_bytes",
+                  device->footprint.element_bytes, "panel", device->footprint.panel);
     int failed = 0;
 
     if (device->memory != 0)
