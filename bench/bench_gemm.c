@@ -13,12 +13,13 @@
 #include "base/options.h"
 #include "device/kernels.h"
 #include "device/packed.h"
-#include "rounds.h"
+#include "report.h"
 
 struct settings {
     int width, rounds, threads;
     double seconds;
     const char *device;
+    struct report_options report;
 };
 
 static const struct tp_option rows[] = {
@@ -59,6 +60,7 @@ static const struct tp_option rows[] = {
      .offset = offsetof(struct settings, device),
      .argument = "SEL",
      .help = "OpenCL device by index, name or type"},
+    REPORT_OPTIONS(struct settings, report),
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -225,27 +227,47 @@ static enum tp_status measure_all(struct provider *providers, int count, const s
     return TP_OK;
 }
 
-static void print(struct provider *p, size_t C, enum kind kind, int length)
+static const struct report_column columns[] = {
+    {REPORT_KEY, "tokens", "", 0, 0},          {REPORT_KEY, "product", "", 0, 0},
+    {REPORT_KEY, "provider", "", 0, 0},        {REPORT_TIME, "layer", "ms", 3, 1e3},
+    {REPORT_FIGURE, "speed", "GFLOP/s", 2, 0}, {REPORT_ERROR, "error", "", 0, 0},
+};
+enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
+
+static enum tp_status report_product(struct provider *p, size_t C, enum kind kind, int length,
+                                     struct report *report)
 {
     struct rounds *r = &p->rounds[kind][length];
     const double gflop = 1e-9 * 2.0 * 12.0 * (double)C * (double)C * lengths[length];
-    printf("%6d  %-7s  %-8s %8.2f  %7.2f .. %-7.2f %9.1e\n", lengths[length], kinds[kind], p->name,
-           gflop / rounds_at(r, 0.5), gflop / rounds_at(r, 1.0), gflop / rounds_at(r, 0.0),
-           p->errors[kind][length]);
+    const double K = (double)(kind == WEIGHT_GRADIENT ? lengths[length] : 4 * (int)C);
+    return report_add(report, (struct report_cell[N_COLUMNS]){
+                                  report_number(lengths[length]), report_text(kinds[kind]),
+                                  report_text(p->name), report_time(r, 1),
+                                  report_number(gflop / rounds_at(r, 0.5)),
+                                  report_error(p->errors[kind][length], 1e-6 + K * 6e-8)});
 }
 
-static void print_all(struct provider *providers, int count, const struct settings *s)
+/* Once a step, whatever the slices: no tokens. */
+static enum tp_status report_packing(struct provider *p, struct report *report)
 {
-    printf("tokens  product  provider  GFLOP/s  slowest .. fastest  largest error\n");
+    return report_add(report, (struct report_cell[N_COLUMNS]){
+                                  report_number(0), report_text("packing"), report_text(p->name),
+                                  report_time(&p->packing, 1), report_none(), report_none()});
+}
+
+static enum tp_status report_all(struct provider *providers, int count, const struct settings *s,
+                                 struct report *report)
+{
     for (int l = 0; l < N_LENGTHS; l++)
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int p = 0; p < count; p++)
                 if (kind < kinds_of(&providers[p]))
-                    print(&providers[p], (size_t)s->width, (enum kind)kind, l);
+                    TP_TRY(report_product(&providers[p], (size_t)s->width, (enum kind)kind, l,
+                                          report));
     for (int p = 0; p < count; p++)
         if (providers[p].packed)
-            printf("packing the layer's weights for forward and dx: %.2f ms\n",
-                   1e3 * rounds_at(&providers[p].packing, 0.5));
+            TP_TRY(report_packing(&providers[p], report));
+    return report_finish(report);
 }
 
 /* The device's own choice, CLBlast where that is another, and packed panels on CPUs. */
@@ -263,36 +285,45 @@ static enum tp_status open_all(struct provider *providers, int *count,
     return TP_OK;
 }
 
+struct bench {
+    struct provider providers[3];
+    int n_providers;
+    struct tp_device_info *infos;
+    struct report *report;
+};
+
+static enum tp_status measure_and_report(struct bench *b, const struct settings *s)
+{
+    int n_devices, index;
+
+    TP_TRY(report_open(&s->report, "gemm", columns, N_COLUMNS, &b->report));
+    tp_device_limit_threads(s->threads);
+    TP_TRY(tp_devices_list(&b->infos, &n_devices));
+    TP_TRY(tp_device_select(s->device, 0, b->infos, n_devices, &index));
+    TP_TRY(report_fact(b->report, "width", "%d", s->width));
+    TP_TRY(report_device(b->report, &b->infos[index], s->threads));
+    TP_TRY(open_all(b->providers, &b->n_providers, &b->infos[index], s));
+    TP_TRY(measure_all(b->providers, b->n_providers, s));
+    return report_all(b->providers, b->n_providers, s, b->report);
+}
+
+static enum tp_status run(const void *settings)
+{
+    static struct bench bench;
+    const enum tp_status status = measure_and_report(&bench, settings);
+
+    for (int p = 0; p < bench.n_providers; p++)
+        if (bench.providers[p].device != NULL)
+            provider_close(&bench.providers[p]);
+    free(bench.infos);
+    report_close(bench.report);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct settings s = {0};
-    struct tp_options options;
-    struct tp_device_info *infos = NULL;
-    static struct provider providers[3];
-    int n_devices, index, count = 0;
 
     tp_device_prepare(argv);
-    if (tp_options_parse(&options, rows, N_ROWS, &s, argc, argv) != TP_OK)
-        return 2;
-    if (options.help) {
-        tp_options_help(rows, N_ROWS, stdout);
-        return 0;
-    }
-    tp_device_limit_threads(s.threads);
-    if (tp_devices_list(&infos, &n_devices) != TP_OK ||
-        tp_device_select(s.device, 0, infos, n_devices, &index) != TP_OK)
-        return 1;
-    printf("gemm of a layer, C = %d; %s, %d thread%s\n", s.width, infos[index].name, s.threads,
-           s.threads == 1 ? "" : "s");
-    enum tp_status status = open_all(providers, &count, &infos[index], &s);
-    if (status == TP_OK)
-        status = measure_all(providers, count, &s);
-    if (status == TP_OK)
-        print_all(providers, count, &s);
-    for (int p = 0; p < count; p++)
-        if (providers[p].device != NULL)
-            provider_close(&providers[p]);
-    free(infos);
-    tp_options_fini(&options);
-    return status == TP_OK ? 0 : 1;
+    return report_main(rows, N_ROWS, &s, argc, argv, run);
 }

@@ -15,10 +15,11 @@
 #include "base/options.h"
 #include "plan/optimal.h"
 #include "plan/profile.h"
-#include "rounds.h"
+#include "report.h"
 
 struct settings {
     int rounds, objective;
+    struct report_options report;
 };
 
 static const struct tp_option rows[] = {
@@ -37,6 +38,7 @@ static const struct tp_option rows[] = {
      .choices = tp_objective_choices,
      .argument = "NAME",
      .help = "what is minimised"},
+    REPORT_OPTIONS(struct settings, report),
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -206,24 +208,56 @@ static enum tp_status measure(const struct tp_optimal_task *task, struct rounds 
     return TP_OK;
 }
 
-static enum tp_status report(const struct tp_optimal_task *task, struct row *row, bool *right)
+static const struct report_column columns[] = {
+    {REPORT_KEY, "T", "tokens", 0, 0},
+    {REPORT_KEY, "grain", "tokens", 0, 0},
+    {REPORT_KEY, "K", "", 0, 0},
+    {REPORT_KEY, "B", "", 0, 0},
+    {REPORT_KEY, "objective", "", 0, 0},
+    {REPORT_TIME, "time", "s", 3, 1},
+    {REPORT_FIGURE, "aim", "s", 1, 0},
+    {REPORT_FIGURE, "passes", "", 0, 0},
+    {REPORT_FIGURE, "groups", "", 0, 0},
+    {REPORT_FIGURE, "slices", "", 0, 0},
+    {REPORT_FIGURE, "best uniform", "of ours", 4, 0},
+    {REPORT_ERROR, "objective off", "", 0, 0},
+    {REPORT_ERROR, "coarse off", "", 0, 0},
+    {REPORT_ERROR, "uniform better by", "", 0, 0},
+};
+enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
+
+/* All sums are of the same times in another order. */
+#define BOUND 1e-12
+
+static enum tp_status report_case(const struct tp_optimal_task *task, struct row *row,
+                                  struct report *report)
 {
     struct tp_optimal optimal;
     double coarse;
     TP_TRY(coarse_error(task, &coarse));
     TP_TRY(measure(task, &row->rounds, &optimal));
-    const double error = objective_error(task, &optimal);
     const double uniform = best_uniform(task) / optimal.seconds;
     int slices = 0;
     for (int g = 0; g < optimal.n_groups; g++)
         slices += optimal.groups[g].slices.count;
-    printf("%6d %5d %4d %3d %9.3f %7.3f .. %-7.3f %5.1f %7lld %7d %7d %8.4f  %8.1e  %8.1e\n",
-           row->seq_len, row->grain, row->n_stages, row->batch, rounds_at(&row->rounds, 0.5),
-           rounds_at(&row->rounds, 0.0), rounds_at(&row->rounds, 1.0), row->limit,
-           (long long)optimal.passes, optimal.n_groups, slices, uniform, error, coarse);
-    *right = *right && error < 1e-12 && coarse < 1e-12 && uniform > 1 - 1e-12;
+    const struct report_cell cells[N_COLUMNS] = {
+        report_number(row->seq_len),
+        report_number(row->grain),
+        report_number(row->n_stages),
+        report_number(row->batch),
+        report_text(tp_objective_choices[task->objective]),
+        report_time(&row->rounds, 1),
+        report_number(row->limit),
+        report_number((double)optimal.passes),
+        report_number(optimal.n_groups),
+        report_number(slices),
+        report_number(uniform),
+        report_error(objective_error(task, &optimal), BOUND),
+        report_error(coarse, BOUND),
+        report_error(fmax(1 - uniform, 0), BOUND),
+    };
     tp_optimal_fini(&optimal);
-    return TP_OK;
+    return report_add(report, cells);
 }
 
 static struct tp_optimal_task task_of(const struct row *row, const struct tp_cost *cost,
@@ -238,51 +272,50 @@ static struct tp_optimal_task task_of(const struct row *row, const struct tp_cos
                                     .objective = (enum tp_objective)objective};
 }
 
-static enum tp_status run(const struct settings *s, const struct tp_cost *cost, bool *right)
+static enum tp_status measure_all(const struct settings *s, const struct tp_cost *cost,
+                                  struct report *report)
 {
     static struct row cases[] = {{.seq_len = 2048, .grain = 1, .n_stages = 96, .batch = 2, 2},
                                  {.seq_len = 2048, .grain = 8, .n_stages = 40, .batch = 32, 0.2},
                                  {.seq_len = 8192, .grain = 8, .n_stages = 40, .batch = 2, 0.2},
                                  {.seq_len = 131072, .grain = 128, .n_stages = 128, .batch = 1, 2}};
     enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
-    for (int round = 1; round < s->rounds; round++) /* report() adds one */
+    for (int round = 1; round < s->rounds; round++) /* report_case() adds one */
         for (int i = 0; i < N_CASES; i++) {
             const struct tp_optimal_task task = task_of(&cases[i], cost, s->objective);
             struct tp_optimal optimal;
             TP_TRY(measure(&task, &cases[i].rounds, &optimal));
             tp_optimal_fini(&optimal);
         }
-    printf("best cut for the %s objective\n", tp_objective_choices[s->objective]);
-    printf(
-        "     T grain    K   B   seconds  fastest .. slowest  aim   passes  groups  slices  uniform"
-        "  objective off  coarse off\n");
     for (int i = 0; i < N_CASES; i++) {
         const struct tp_optimal_task task = task_of(&cases[i], cost, s->objective);
-        TP_TRY(report(&task, &cases[i], right));
+        TP_TRY(report_case(&task, &cases[i], report));
     }
-    return TP_OK;
+    return report_finish(report);
+}
+
+static enum tp_status run(const void *settings)
+{
+    const struct settings *s = settings;
+    struct tp_profile *profile = NULL;
+    struct report *report = NULL;
+    struct tp_cost cost;
+
+    enum tp_status status = report_open(&s->report, "plan", columns, N_COLUMNS, &report);
+    if (status == TP_OK)
+        status = make_profile(&profile);
+    if (status == TP_OK) {
+        tp_profile_cost(profile, &cost);
+        status = measure_all(s, &cost, report);
+    }
+    tp_profile_free(profile);
+    report_close(report);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     struct settings s = {0};
-    struct tp_options options;
-    struct tp_profile *profile = NULL;
-    struct tp_cost cost;
-    bool right = true;
 
-    if (tp_options_parse(&options, rows, N_ROWS, &s, argc, argv) != TP_OK)
-        return 2;
-    if (options.help) {
-        tp_options_help(rows, N_ROWS, stdout);
-        return 0;
-    }
-    enum tp_status status = make_profile(&profile);
-    if (status == TP_OK) {
-        tp_profile_cost(profile, &cost);
-        status = run(&s, &cost, &right);
-    }
-    tp_profile_free(profile);
-    tp_options_fini(&options);
-    return status == TP_OK && right ? 0 : 1;
+    return report_main(rows, N_ROWS, &s, argc, argv, run);
 }

@@ -5,12 +5,28 @@
 #include "config.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/options.h"
 #include "plan/search.h"
-#include "rounds.h"
+#include "report.h"
+
+struct settings {
+    struct report_options report;
+};
+
+static const struct tp_option rows[] = {REPORT_OPTIONS(struct settings, report)};
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+static const struct report_column columns[] = {
+    {REPORT_KEY, "what", "", 0, 0},    {REPORT_TIME, "time", "s", 3, 1},
+    {REPORT_FIGURE, "aim", "s", 2, 0}, {REPORT_FIGURE, "step", "s", 3, 0},
+    {REPORT_ERROR, "off", "", 0, 0},
+};
+enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
 
 /* Stages, groups and slices of the simulated plan; rounds of it. */
 enum { STAGES = 96, GROUPS = 8, SLICES = 64, ROUNDS = 7 };
@@ -71,12 +87,12 @@ static double closed_form(const struct tp_plan *plan)
     return seconds;
 }
 
-static enum tp_status bench_simulation(const struct tp_model *model, bool *right)
+static enum tp_status bench_simulation(const struct tp_model *model, struct report *report)
 {
     struct tp_slices slices;
     struct tp_plan *plan;
     struct rounds rounds = {0};
-    double error = 0;
+    double error = 0, step = 0;
     TP_TRY(tp_slices_uniform(model->n_positions, SLICES, &slices));
     enum tp_status status = tp_plan_default(model, model->n_positions, GROUPS, STAGES,
                                             TP_SCHEDULE_TERAPIPE, 1, &slices, &plan);
@@ -89,18 +105,16 @@ static enum tp_status bench_simulation(const struct tp_model *model, bool *right
         if (status != TP_OK)
             break;
         rounds_add(&rounds, tp_clock_now() - begin);
-        error = fabs(simulation.makespan / closed_form(plan) - 1);
+        step = simulation.makespan;
+        error = fabs(step / closed_form(plan) - 1);
         tp_simulation_fini(&simulation);
     }
     tp_plan_free(plan);
     TP_TRY(status);
-    printf(
-        "simulation of %d stages, %d groups of %d slices: %.1f ms (%.1f .. %.1f; aim 50), off the "
-        "closed form by %.1e\n",
-        STAGES, GROUPS, SLICES, rounds_at(&rounds, 0.5) * 1e3, rounds_at(&rounds, 0) * 1e3,
-        rounds_at(&rounds, 1) * 1e3, error);
-    *right = *right && error < 1e-9;
-    return TP_OK;
+    return report_add(report, (struct report_cell[N_COLUMNS]){
+                                  report_text("simulation of 96 stages, 8 groups of 64 slices"),
+                                  report_time(&rounds, 1), report_number(0.05), report_number(step),
+                                  report_error(error, 1e-9)});
 }
 
 /* Seconds of the same degrees, schedule and stages with single sequences in uniform slices: the
@@ -133,13 +147,28 @@ static enum tp_status best_uniform(const struct tp_hardware *hardware, const str
     return TP_OK;
 }
 
+/* How much slower the best plan is than uniform slices under its degrees, or than another one of
+ * the list: 0 when it is not. */
+static enum tp_status slower_by(const struct tp_hardware *hardware,
+                                const struct tp_degrees_list *list, double *error)
+{
+    const double step = list->at[0].found.simulation.step_seconds;
+    double least;
+    TP_TRY(best_uniform(hardware, list->at[0].found.plan, &least));
+    for (int i = 1; i < list->planned; i++)
+        least = fmin(least, list->at[i].found.simulation.step_seconds);
+    *error = fmax(step / least - 1, 0);
+    return TP_OK;
+}
+
 static enum tp_status bench_degrees(const struct tp_model *model, int devices, int batch,
-                                    bool *right)
+                                    struct report *report)
 {
     enum { BEST = 10 };
     struct tp_hardware hardware;
     struct tp_degrees_list list;
-    double uniform = INFINITY;
+    struct rounds rounds = {0};
+    double error = 0, step = 0;
     TP_TRY(tp_hardware_find("v100-25gbe", &hardware));
     const struct tp_degrees_task task = {.search = {.model = model,
                                                     .seq_len = model->n_positions,
@@ -153,34 +182,42 @@ static enum tp_status bench_degrees(const struct tp_model *model, int devices, i
                                          .keep = BEST};
     const double begin = tp_clock_now();
     TP_TRY(tp_search_degrees(&task, &list));
-    const double seconds = tp_clock_now() - begin;
-    const struct tp_found *best = &list.at[0].found;
+    rounds_add(&rounds, tp_clock_now() - begin);
     enum tp_status status =
-        list.planned > 0 ? best_uniform(&hardware, best->plan, &uniform)
+        list.planned > 0 ? slower_by(&hardware, &list, &error)
                          : tp_fail(TP_ERR_INPUT, "no plan for %d devices was found", devices);
-    if (status == TP_OK) {
-        const double step = best->simulation.step_seconds;
-        printf("search of %d degrees of %d devices, B = %d: %.1f s (aim 30), best %d x %d x %d "
-               "with %.3f s a "
-               "step, uniform slices %.3f s\n",
-               list.count, devices, batch, seconds, best->plan->data, best->plan->pipe,
-               best->plan->op, step, uniform);
-        *right = *right && step <= uniform * (1 + 1e-9);
-        for (int i = 1; i < list.planned; i++)
-            *right = *right && step <= list.at[i].found.simulation.step_seconds;
-    }
+    if (status == TP_OK)
+        step = list.at[0].found.simulation.step_seconds;
     tp_degrees_list_fini(&list);
+    TP_TRY(status);
+    return report_add(report, (struct report_cell[N_COLUMNS]){
+                                  report_text("search of all degrees of 384 devices, B = 2"),
+                                  report_time(&rounds, 1), report_number(30), report_number(step),
+                                  report_error(error, 1e-9)});
+}
+
+static enum tp_status run(const void *settings)
+{
+    const struct settings *s = settings;
+    struct tp_model model;
+    struct report *report = NULL;
+
+    enum tp_status status = report_open(&s->report, "search", columns, N_COLUMNS, &report);
+    if (status == TP_OK)
+        status = tp_model_preset("gpt3-175b", &model);
+    if (status == TP_OK)
+        status = bench_simulation(&model, report);
+    if (status == TP_OK)
+        status = bench_degrees(&model, 384, 2, report);
+    if (status == TP_OK)
+        status = report_finish(report);
+    report_close(report);
     return status;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    struct tp_model model;
-    bool right = true;
-    enum tp_status status = tp_model_preset("gpt3-175b", &model);
-    if (status == TP_OK)
-        status = bench_simulation(&model, &right);
-    if (status == TP_OK)
-        status = bench_degrees(&model, 384, 2, &right);
-    return status == TP_OK && right ? 0 : 1;
+    struct settings s = {0};
+
+    return report_main(rows, N_ROWS, &s, argc, argv, run);
 }
