@@ -243,16 +243,22 @@ static void print_table(const struct report *report, FILE *out)
 
 static void print_facts(const struct report *report, FILE *out)
 {
-    const char *name, *separator = "";
+    enum { LINE_LENGTH = 100 };
+    int used = fprintf(out, "bench_%s", report->benchmark);
+    const char *name, *separator = ": ";
     json_t *value;
 
-    fprintf(out, "bench_%s: ", report->benchmark);
     json_object_foreach(report->facts, name, value)
     {
-        fprintf(out, "%s%s %s", separator, name, json_string_value(value));
+        const char *text = json_string_value(value);
+        if (used + (int)(strlen(name) + strlen(text)) + 3 > LINE_LENGTH) {
+            separator = ";\n  ";
+            used = 0;
+        }
+        used += fprintf(out, "%s%s %s", separator, name, text);
         separator = "; ";
     }
-    fprintf(out, "\n");
+    fprintf(out, "\n\n");
 }
 
 /* ---- JSON ---- */
