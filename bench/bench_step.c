@@ -5,7 +5,6 @@
 #include "config.h"
 
 #include <math.h>
-#include <mpi.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "mpi_main.h"
 #include "plan/profile.h"
 #include "plan/search.h"
 #include "report.h"
@@ -23,9 +23,6 @@
 #include "train/worker.h"
 
 enum { MOST_CUTS = 16, MOST_RANKS = 256, REFERENCES = 16 };
-
-/* Seconds that a rank waits for the others at most: one that failed does not come. */
-#define WATCHDOG 600.0
 
 struct settings {
     struct tp_settings train;
@@ -386,51 +383,29 @@ static enum tp_status open_report(struct bench *bench, struct tp_comm *world,
     return tp_phase_end(world, status);
 }
 
-static enum tp_status run(struct bench *bench, struct tp_comm *world)
-{
-    struct report *report = NULL;
-
-    take_cuts(bench);
-    tp_comm_set_watchdog(WATCHDOG);
-    enum tp_status status = open_report(bench, world, &report);
-    if (status != TP_OK)
-        return status;
-    status = open_bench(bench, world);
-    if (status == TP_OK)
-        status = measure(bench);
-    if (status == TP_OK && report != NULL)
-        status = report_all(bench, report);
-    report_close(report);
-    close_bench(bench);
-    return status;
-}
-
-/* 0: measured and right; 1: not; 2: a mistaken command line. */
-static int run_command(int argc, char **argv, struct tp_comm *world)
+static enum tp_status run(const void *settings, struct tp_comm *world)
 {
     static struct bench bench;
-    struct tp_options options;
-    enum tp_status status = TP_OK;
+    struct report *report = NULL;
 
-    if (tp_options_parse(&options, rows, N_ROWS, &bench.settings, argc, argv) != TP_OK)
-        return 2;
-    if (!options.help)
-        status = run(&bench, world);
-    else if (tp_comm_rank(world) == 0)
-        tp_options_help(rows, N_ROWS, stdout);
-    tp_options_fini(&options);
-    return status == TP_OK ? 0 : 1;
+    bench.settings = *(const struct settings *)settings;
+    take_cuts(&bench);
+    enum tp_status status = open_report(&bench, world, &report);
+    if (status != TP_OK)
+        return status;
+    status = open_bench(&bench, world);
+    if (status == TP_OK)
+        status = measure(&bench);
+    if (status == TP_OK && report != NULL)
+        status = report_all(&bench, report);
+    report_close(report);
+    close_bench(&bench);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
-    struct tp_comm *world = NULL;
-    tp_device_prepare(argv);
-    MPI_Init(&argc, &argv);
-    int status = 1;
-    if (tp_comm_world(&world) == TP_OK)
-        status = run_command(argc, argv, world);
-    tp_comm_free(world);
-    MPI_Finalize();
-    return status;
+    struct settings s = {0};
+
+    return mpi_main(rows, N_ROWS, &s, argc, argv, run);
 }

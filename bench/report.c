@@ -535,5 +535,5 @@ int report_main(const struct tp_option *rows, int n_rows, void *settings, int ar
     else
         status = run(settings);
     tp_options_fini(&options);
-    return status == TP_OK ? 0 : 1;
+    return status == TP_OK ? 0 : status == TP_ERR_USAGE ? 2 : 1;
 }
