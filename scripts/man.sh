@@ -45,7 +45,7 @@ Option names are not abbreviated.
 .B terapipe \-\-version
 prints the version.
 END
-for command in doctor train eval generate profile plan simulate; do
+for command in doctor train eval generate profile plan simulate tune; do
     printf '.SS %s\n' "$command"
     options "$command"
 done
@@ -72,10 +72,18 @@ Token files are raw uint16
 .RI ( .bin ),
 with llm.c's header or without one, or text, whose bytes are the tokens.
 .PP
-Built kernels and measured profiles are kept in
+Built kernels, measured profiles and CLBlast's parameters found by
+.B tune
+.RI ( *.tuning.json ,
+with the trials so far beside them in
+.IR *.trials )
+are kept in
 .I $XDG_CACHE_HOME/terapipe
 or
 .IR ~/.cache/terapipe .
+Without a
+.I *.tuning.json
+CLBlast keeps its own parameters; with another one the bits of results change.
 .SH EXIT STATUS
 0 when all went well, 2 for a mistaken command line, 1 for everything else.
 .SH EXAMPLES
@@ -85,6 +93,7 @@ mpirun \-n 2 terapipe train \-\-model tiny \-\-data\-path text.txt \-\-train\-it
 terapipe generate \-\-load run \-\-prompt "Once upon" \-\-max\-new\-tokens 100
 terapipe plan \-\-model gpt3\-175b \-\-hardware v100\-25gbe \-\-devices 384 \-\-global\-batch\-size 2
 terapipe simulate plan.json \-\-hardware v100\-25gbe \-\-trace trace.json
+terapipe tune \-\-device gpu \-\-model gpt2 \-\-seq\-length 256
 .fi
 .SH SEE ALSO
 .BR mpirun (1),

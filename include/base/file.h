@@ -36,6 +36,10 @@ enum tp_status tp_file_rename(const char *from, const char *to);
 /* Makes a folder and its parents; fine when it exists. Local. TP_ERR_IO. */
 enum tp_status tp_file_make_folder(const char *path);
 
+/* Makes the folder that a file of this name would be in, and its parents. Local. TP_ERR_IO,
+ * TP_ERR_MEMORY. */
+enum tp_status tp_file_make_parent(const char *path);
+
 /* Makes sure that a folder can be written to, by writing and deleting a small file. Local.
  * TP_ERR_IO. */
 enum tp_status tp_file_probe_folder(const char *path);

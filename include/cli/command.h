@@ -24,7 +24,7 @@ struct tp_command {
 };
 
 extern const struct tp_command tp_command_train, tp_command_eval, tp_command_generate,
-    tp_command_profile, tp_command_plan, tp_command_simulate, tp_command_doctor;
+    tp_command_profile, tp_command_plan, tp_command_simulate, tp_command_doctor, tp_command_tune;
 extern const struct tp_command *const tp_commands[]; /* NULL-terminated */
 
 /* Options of a command at most. */

@@ -23,6 +23,8 @@ struct tp_device_info {
     int compute_units;
     size_t memory;       /* bytes */
     size_t max_buffer;   /* bytes of one buffer */
+    size_t max_group;    /* work-items of a work-group */
+    size_t local_memory; /* bytes of a work-group */
     bool native_kernels; /* runs host functions in its queue: host BLAS can be used */
     bool unified;        /* shares the host's memory */
 };
@@ -53,6 +55,7 @@ struct tp_device_options {
     int threads;       /* for host BLAS */
     int head_width;    /* D the kernels are built for */
     enum tp_gemm_provider gemm;
+    bool untuned; /* CLBlast with its own parameters, whatever has been tuned */
     bool
         indirect; /* treat a device that shares the host's memory as one that does not; for tests */
 };
@@ -65,6 +68,8 @@ void tp_device_close(struct tp_device *device);
 
 const struct tp_device_info *tp_device_describe(const struct tp_device *device);
 enum tp_gemm_provider tp_device_gemm(const struct tp_device *device); /* auto: by the product */
+/* The parameters that CLBlast has from a file (device/tuning.h), as text; NULL: its own. */
+const char *tp_device_tuning(const struct tp_device *device);
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint);
 
 /* Versions and build facts for doctor: OpenCL, CLBlast and CBLAS in one line. Local. */

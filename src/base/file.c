@@ -194,6 +194,22 @@ enum tp_status tp_file_make_folder(const char *path)
     return status;
 }
 
+enum tp_status tp_file_make_parent(const char *path)
+{
+    char *folder = strdup(path);
+
+    if (!folder)
+        return tp_fail(TP_ERR_MEMORY, "%s: no memory for its name", path);
+    char *slash = strrchr(folder, '/');
+    enum tp_status status = TP_OK;
+    if (slash && slash != folder) {
+        *slash = '\0';
+        status = tp_file_make_folder(folder);
+    }
+    free(folder);
+    return status;
+}
+
 /* Writes a file there and deletes it. path is what errors call it. */
 static enum tp_status probe_in(const char *folder, const char *path)
 {

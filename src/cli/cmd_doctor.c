@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "device/gemm.h"
 #include "device/memory.h"
+#include "device/tuning.h"
 #include "train/phase.h"
 #include "train/placement.h"
 
@@ -29,7 +30,8 @@ static const struct tp_gemm timed = {.m = 256, .n = 768, .k = 768};
 
 /* What a rank found out about its device. Plain memory: it is exchanged as bytes. */
 struct finding {
-    int gemm; /* enum tp_gemm_provider */
+    int gemm;         /* enum tp_gemm_provider */
+    char tuning[256]; /* the file that CLBlast's parameters are from; "": its own */
     double error, gflops;
 };
 
@@ -60,11 +62,20 @@ static enum tp_status time_gemm(struct tp_device *device, struct tp_arena *arena
     return TP_OK;
 }
 
+static void name_tuning(const struct tp_device *device, struct finding *finding)
+{
+    char *path = tp_device_tuning(device) ? tp_tuning_path(tp_device_describe(device)) : NULL;
+
+    snprintf(finding->tuning, sizeof finding->tuning, "%s", path ? path : "");
+    free(path);
+}
+
 static enum tp_status examine(struct tp_device *device, struct finding *finding)
 {
     struct tp_arena *arena;
 
     finding->gemm = (int)tp_device_gemm(device);
+    name_tuning(device, finding);
     for (int i = 0; i < CHECKS; i++) {
         double error;
         TP_TRY(tp_gemm_check(device, &checks[i], &error));
@@ -132,6 +143,9 @@ static void print_finding(int rank, const struct finding *finding)
     printf("rank %-6d gemm by %s: right to %.1e, %.1f GFLOP/s on %zu x %zu x %zu\n", rank,
            tp_gemm_choices[finding->gemm], finding->error, finding->gflops, timed.m, timed.n,
            timed.k);
+    if (finding->gemm == TP_GEMM_CLBLAST)
+        printf("            with %s\n",
+               finding->tuning[0] ? finding->tuning : "its own parameters (terapipe tune)");
 }
 
 /* ---- The command ---- */

@@ -17,8 +17,9 @@
 enum { EXIT_USAGE = 2 };
 
 const struct tp_command *const tp_commands[] = {
-    &tp_command_train, &tp_command_eval,     &tp_command_generate, &tp_command_profile,
-    &tp_command_plan,  &tp_command_simulate, &tp_command_doctor,   NULL};
+    &tp_command_train,   &tp_command_eval, &tp_command_generate,
+    &tp_command_profile, &tp_command_plan, &tp_command_simulate,
+    &tp_command_doctor,  &tp_command_tune, NULL};
 
 static void print_usage(void)
 {

@@ -66,7 +66,8 @@ static enum tp_status describe(const struct handle *handle, struct tp_device_inf
 {
     cl_device_type type;
     cl_uint units;
-    cl_ulong memory, max_buffer;
+    cl_ulong memory, max_buffer, local_memory;
+    size_t max_group;
     cl_bool unified;
     cl_device_exec_capabilities capabilities;
 
@@ -82,6 +83,8 @@ static enum tp_status describe(const struct handle *handle, struct tp_device_inf
     TP_CL(GET(CL_DEVICE_MAX_COMPUTE_UNITS, units));
     TP_CL(GET(CL_DEVICE_GLOBAL_MEM_SIZE, memory));
     TP_CL(GET(CL_DEVICE_MAX_MEM_ALLOC_SIZE, max_buffer));
+    TP_CL(GET(CL_DEVICE_MAX_WORK_GROUP_SIZE, max_group));
+    TP_CL(GET(CL_DEVICE_LOCAL_MEM_SIZE, local_memory));
     TP_CL(GET(CL_DEVICE_HOST_UNIFIED_MEMORY, unified));
     TP_CL(GET(CL_DEVICE_EXECUTION_CAPABILITIES, capabilities));
 #undef GET
@@ -93,6 +96,8 @@ static enum tp_status describe(const struct handle *handle, struct tp_device_inf
                        ? (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE)
                        : (size_t)memory;
     info->max_buffer = (size_t)max_buffer;
+    info->max_group = max_group;
+    info->local_memory = (size_t)local_memory;
     info->unified = unified == CL_TRUE;
     info->native_kernels = (capabilities & CL_EXEC_NATIVE_KERNEL) != 0;
     return TP_OK;
@@ -256,6 +261,8 @@ static enum tp_status open_device(struct tp_device *device, const struct tp_devi
     TP_TRY(open_queues(device, handle.platform_id));
     device->direct = !options->indirect && tp_memory_is_direct(device);
     TP_TRY(choose_gemm(device, options));
+    if (device->gemm == TP_GEMM_CLBLAST && !options->untuned)
+        tp_tuning_use(device);
     return tp_program_build(device, options->head_width);
 }
 
@@ -296,6 +303,11 @@ const struct tp_device_info *tp_device_describe(const struct tp_device *device)
 enum tp_gemm_provider tp_device_gemm(const struct tp_device *device)
 {
     return device->gemm;
+}
+
+const char *tp_device_tuning(const struct tp_device *device)
+{
+    return device->tuning[0] != '\0' ? device->tuning : NULL;
 }
 
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint)

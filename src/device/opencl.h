@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "device/gemm.h"
 #include "device/memory.h"
+#include "device/tuning.h"
 
 /* The kernels, by the names they have in cl/. */
 enum tp_kernel {
@@ -58,6 +59,7 @@ struct tp_device {
     enum tp_gemm_provider plain; /* without panels: cblas or clblast */
     struct tp_gemm_times *times; /* [n_times] what auto goes by */
     int n_times;
+    char tuning[TP_TUNING_TEXT]; /* CLBlast's parameters when they are from a file, else "" */
 };
 
 struct tp_buffer {
@@ -84,6 +86,13 @@ enum tp_status tp_cl_fail(const char *call, int code, const char *file, int line
         if (tp_cl_code != CL_SUCCESS)                                                              \
             return tp_cl_fail(#call, tp_cl_code, __FILE__, __LINE__);                              \
     } while (0)
+
+/* A file of the cache folder for what depends on a device, its driver and a text; its name ends in
+ * that. malloc'd; NULL when there is no place for it. */
+char *tp_cache_path(const struct tp_device_info *device, const char *text, const char *ending);
+
+/* Gives CLBlast the parameters that have been found for the device, if any. */
+void tp_tuning_use(struct tp_device *device);
 
 /* Builds the program for a head width and makes its kernels; from the cache when it can. */
 enum tp_status tp_program_build(struct tp_device *device, int head_width);

@@ -47,24 +47,14 @@ static char *cache_path(const struct tp_device *device, const char *options)
     XXH64_state_t *hash = XXH64_createState();
     if (hash == NULL)
         return NULL;
-    const char *const names[] = {device->info.platform, device->info.name, device->info.version,
-                                 device->info.driver, options};
     XXH64_reset(hash, 0);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        XXH64_update(hash, names[i], strlen(names[i]) + 1);
+    XXH64_update(hash, options, strlen(options) + 1);
     for (size_t i = 0; i < tp_kernel_source_lines; i++)
         XXH64_update(hash, tp_kernel_source[i], strlen(tp_kernel_source[i]));
-    const unsigned long long key = XXH64_digest(hash);
+    char text[32];
+    snprintf(text, sizeof(text), "%016llx", (unsigned long long)XXH64_digest(hash));
     XXH64_freeState(hash);
-
-    char *folder = tp_file_cache_folder();
-    if (folder == NULL)
-        return NULL;
-    char name[32];
-    snprintf(name, sizeof(name), "%016llx.bin", key);
-    char *path = tp_file_join(folder, name);
-    free(folder);
-    return path;
+    return tp_cache_path(&device->info, text, "bin");
 }
 
 /* A program from the cache; NULL when it is not there or the driver does not take it. */
@@ -97,15 +87,11 @@ static void save_cached(cl_program program, const char *path)
         size == 0)
         return;
     unsigned char *binary = malloc(size);
-    char *folder = strdup(path);
-    if (binary != NULL && folder != NULL &&
+    if (binary != NULL &&
         clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL) ==
-            CL_SUCCESS) {
-        *strrchr(folder, '/') = '\0';
-        if (tp_file_make_folder(folder) != TP_OK || tp_file_write(path, binary, size) != TP_OK)
-            tp_log(TP_LOG_DEBUG, "%s: built kernels are not kept", path);
-    }
-    free(folder);
+            CL_SUCCESS &&
+        (tp_file_make_parent(path) != TP_OK || tp_file_write(path, binary, size) != TP_OK))
+        tp_log(TP_LOG_DEBUG, "%s: built kernels are not kept", path);
     free(binary);
 }
 

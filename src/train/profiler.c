@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "device/tuning.h"
 #include "train/measure.h"
 #include "train/phase.h"
 #include "train/profiler.h"
@@ -25,7 +26,7 @@ enum { MOST_SEQUENCES = 8 };
 
 /* What a rank's device is. Plain memory, zeroed first: it is exchanged and compared as bytes. */
 struct kind {
-    char name[128], driver[64], type[16];
+    char name[128], driver[64], type[16], tuning[TP_TUNING_TEXT];
     int threads, gemm;
     struct tp_footprint footprint;
 };
@@ -51,11 +52,13 @@ static void describe(const struct tp_worker *worker, struct kind *kind)
 {
     const struct tp_device_info *info = tp_device_describe(worker->device);
     const struct tp_placement *mine = &worker->placements[tp_comm_rank(worker->world)];
+    const char *tuning = tp_device_tuning(worker->device);
 
     memset(kind, 0, sizeof *kind);
     snprintf(kind->name, sizeof kind->name, "%s", info->name);
     snprintf(kind->driver, sizeof kind->driver, "%s", info->driver);
     snprintf(kind->type, sizeof kind->type, "%s", info->type);
+    snprintf(kind->tuning, sizeof kind->tuning, "%s", tuning ? tuning : "");
     kind->threads = mine->threads;
     kind->gemm = mine->gemm;
     tp_device_footprint(worker->device, &kind->footprint);
