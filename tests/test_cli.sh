@@ -187,10 +187,6 @@ fails 2 '--pipeline-model-parallel-size 3' profile $tiny --pipe 3
 fails 1 'nowhere' profile $tiny -o nowhere/profile.json
 fails 1 'limit' profile $tiny --memory 1K
 fails 2 '--device voodoo' $train --device voodoo
-fails 2 '--device voodoo' tune --device voodoo
-fails 2 '--hidden-size 64' tune --model gpt2 --hidden-size 64
-fails 1 '--budget 0.1' tune --budget 0.1
-fails 1 'nowhere' tune -o nowhere/tuning.json
 fails 2 '--prompt' generate --load ok --prompt ''
 fails 2 'n_embd.*n_head' train --num-layers 2 --hidden-size 10 --num-attention-heads 3 \
     --seq-length 8 --data-path text --train-iters 1
@@ -252,7 +248,6 @@ OCL_ICD_VENDORS=$work/none
 export OCL_ICD_VENDORS
 fails 1 'OpenCL.*install' $train
 fails 1 'OpenCL.*install' doctor
-fails 1 'OpenCL.*install' tune
 unset OCL_ICD_VENDORS
 fails 1 '/dev/null/run' train --load "$reference" --data-path "$reference/tokens.bin" \
     --train-iters 1 --save /dev/null/run
