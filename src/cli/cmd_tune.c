@@ -393,8 +393,8 @@ static void print_begin(const struct tune *tune, const struct answer *device)
            tune->layer.rows, tune->layer.width, tune->layer.inner);
     if (device->gemm != TP_GEMM_CLBLAST)
         tp_log(TP_LOG_INFO,
-               "on this device --gemm auto is %s; what is found here is for --gemm clblast",
-               tp_gemm_choices[device->gemm]);
+               "on this device --gemm auto takes what is faster; what is found here is for "
+               "--gemm clblast");
 }
 
 /* Keeps the best, if it is worth it, and says so. */

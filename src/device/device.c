@@ -261,7 +261,7 @@ static enum tp_status open_device(struct tp_device *device, const struct tp_devi
     TP_TRY(open_queues(device, handle.platform_id));
     device->direct = !options->indirect && tp_memory_is_direct(device);
     TP_TRY(choose_gemm(device, options));
-    if (device->gemm == TP_GEMM_CLBLAST && !options->untuned)
+    if (device->plain == TP_GEMM_CLBLAST && !options->untuned)
         tp_tuning_use(device);
     return tp_program_build(device, options->head_width);
 }
