@@ -66,27 +66,6 @@ START_TEST(op_ranks_on_several_nodes_are_named)
 }
 END_TEST
 
-START_TEST(gemm_is_remembered_by_device)
-{
-    char *folder = scratch_new();
-    const char *path = scratch_path(folder, "gemm.json");
-    int gemm = -1;
-
-    ck_assert_int_eq(tp_placement_load_gemm(path, "one", &gemm), TP_OK);
-    ck_assert_int_eq(gemm, TP_GEMM_AUTO);
-    ck_assert_int_eq(tp_placement_save_gemm(all, ALL, path), TP_OK);
-    ck_assert_int_eq(tp_placement_load_gemm(path, "one", &gemm), TP_OK);
-    ck_assert_int_eq(gemm, TP_GEMM_CBLAS);
-    ck_assert_int_eq(tp_placement_load_gemm(path, "two \"2\"", &gemm), TP_OK);
-    ck_assert_int_eq(gemm, TP_GEMM_CLBLAST);
-    ck_assert_int_eq(tp_placement_load_gemm(path, "three", &gemm), TP_OK);
-    ck_assert_int_eq(gemm, TP_GEMM_AUTO);
-    scratch_file(folder, "gemm.json", "{", 1);
-    expect_fail(TP_ERR_INPUT, "gemm.json", tp_placement_load_gemm(path, "one", &gemm));
-    scratch_free(folder);
-}
-END_TEST
-
 int main(void)
 {
     TCase *cases = tcase_create("placement");
@@ -94,7 +73,6 @@ int main(void)
     tcase_add_test(cases, counts_cores);
     tcase_add_test(cases, shares_cores);
     tcase_add_test(cases, counts_who_shares_a_device);
-    tcase_add_test(cases, gemm_is_remembered_by_device);
     tcase_add_test(cases, op_ranks_on_several_nodes_are_named);
     return expect_run(cases);
 }

@@ -12,6 +12,7 @@
 #include "cell/reduce.h"
 #include "cell/stage.h"
 #include "device/device.h"
+#include "device/gemm.h"
 #include "model/parameters.h"
 #include "model/sizes.h"
 
@@ -77,6 +78,12 @@ enum tp_status tp_cell_compute(struct tp_cell *cell, enum tp_part part, int laye
  * compile a kernel when it first runs do so now, and one rank of a node can do it for all. Waits.
  * TP_ERR_DEVICE, TP_ERR_MEMORY. */
 enum tp_status tp_cell_rehearse(struct tp_device *device, const struct tp_model *model, bool train);
+
+/* The kinds of products (tp_gemm_kind()) with the matrices of a stage, and with the head's, of
+ * units of up to so many rows; each once. Returns their number. Local. */
+#define TP_CELL_KINDS 128
+int tp_cell_gemm_kinds(const struct tp_stage_shape *shape, size_t rows,
+                       struct tp_gemm kinds[TP_CELL_KINDS]);
 
 /* Checks the gemm provider on every shape that the units run (tp_gemm_check). Waits. */
 enum tp_status tp_cell_check_gemm(struct tp_device *device, const struct tp_stage_shape *shape,

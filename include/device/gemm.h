@@ -37,11 +37,15 @@ struct tp_gemm_times {
     bool by_panels;                /* what follows from that */
 };
 struct tp_gemm tp_gemm_kind(const struct tp_gemm *shape);
+bool tp_gemm_is_kind(const struct tp_gemm *a, const struct tp_gemm *b); /* are they one? */
 
 /* Measures a product of that kind, with at most 64 MiB of b, in some milliseconds; by_panels is
  * left to the caller. Waits. TP_ERR_DEVICE, TP_ERR_MEMORY. */
 enum tp_status tp_gemm_measure(struct tp_device *device, const struct tp_gemm *kind,
                                struct tp_gemm_times *times);
+
+/* Where what was measured on this device is kept; NULL: nowhere. malloc'd. Local. */
+char *tp_gemm_cache_path(const struct tp_device *device);
 
 /* Sets what products with the right side in panels do on a device that was opened with auto. Kinds
  * that are not listed go by panels. Local. TP_ERR_MEMORY. */

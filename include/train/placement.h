@@ -36,11 +36,4 @@ void tp_placement_print(const struct tp_placement *all, int count);
 /* Warns, once, when op ranks, neighbours in the order of ranks, are on several nodes. Local. */
 void tp_placement_warn(const struct tp_placement *all, int count, int op);
 
-/* gemm.json: the provider that each kind of device runs. Local. TP_ERR_IO, TP_ERR_MEMORY. */
-enum tp_status tp_placement_save_gemm(const struct tp_placement *all, int count, const char *path);
-
-/* The provider recorded there for a device of this name, auto when there is none. Local.
- * TP_ERR_INPUT. */
-enum tp_status tp_placement_load_gemm(const char *path, const char *name, int *gemm);
-
 #endif

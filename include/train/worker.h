@@ -18,6 +18,7 @@
 #include "plan/plan.h"
 #include "plan/schedule.h"
 #include "train/engine.h"
+#include "train/gemm_table.h"
 #include "train/placement.h"
 #include "train/settings.h"
 #include "train/source.h"
@@ -32,6 +33,8 @@ struct tp_worker {
     struct tp_parameters parameters;
     struct tp_placement *placements; /* [ranks] */
     struct tp_device *device;
+    struct tp_gemm_table *tables; /* [n_tables] of each kind of device, on all ranks */
+    int n_tables;
     struct tp_cell *cell;
     struct tp_stage stage;
     struct tp_engine *engine;

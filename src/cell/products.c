@@ -129,6 +129,35 @@ enum tp_status tp_cell_add_product(struct tp_cell *cell, enum tp_matrix matrix, 
 
 /* ---- Before they run ---- */
 
+static bool contains(const struct tp_gemm *kinds, int count, const struct tp_gemm *kind)
+{
+    for (int i = 0; i < count; i++)
+        if (tp_gemm_is_kind(&kinds[i], kind))
+            return true;
+    return false;
+}
+
+int tp_cell_gemm_kinds(const struct tp_stage_shape *shape, size_t rows,
+                       struct tp_gemm kinds[TP_CELL_KINDS])
+{
+    const int products = shape->train ? TP_PRODUCTS : TP_PRODUCT_BACKWARD;
+    struct tp_stage_shape largest = *shape;
+    int count = 0;
+
+    largest.unit_rows = rows;
+    for (int matrix = 0; matrix < TP_MATRICES; matrix++) {
+        const size_t most = matrix == TP_MATRIX_HEAD ? tp_head_rows(&largest) : rows;
+        for (int product = 0; product < products; product++)
+            for (size_t at = 1; at < 2 * most && count < TP_CELL_KINDS; at *= 2) {
+                const struct tp_gemm gemm =
+                    tp_product_shape(shape, (enum tp_matrix)matrix, (enum tp_product)product, at);
+                kinds[count] = tp_gemm_kind(&gemm);
+                count += !contains(kinds, count, &kinds[count]);
+            }
+    }
+    return count;
+}
+
 static enum tp_status check(struct tp_device *device, const struct tp_stage_shape *shape,
                             enum tp_matrix matrix, size_t rows)
 {

@@ -19,6 +19,10 @@ void tp_device_limit_threads(int threads)
     snprintf(text, sizeof(text), "%d", threads);
     setenv("POCL_MAX_PTHREAD_COUNT", text, 1); /* PoCL up to 3 */
     setenv("POCL_CPU_MAX_CU_COUNT", text, 1);  /* PoCL from 4 on */
+    /* PoCL's threads, when there is one for each core, stay on their cores: two on one would halve
+     * the speed. With fewer, each process would take the same cores. */
+    if (threads > 1 && threads == sysconf(_SC_NPROCESSORS_ONLN))
+        setenv("POCL_AFFINITY", "1", 0);
 }
 
 /* Devices of all platforms, as handles: at most this many are looked at. */
@@ -257,6 +261,7 @@ static enum tp_status open_device(struct tp_device *device, const struct tp_devi
     TP_TRY(describe(&handle, &device->info));
     device->id = handle.id;
     device->local = is_cpu(device) ? 1 : 64;
+    device->threads = options->threads;
     device->align = 4096;
     TP_TRY(open_queues(device, handle.platform_id));
     device->direct = !options->indirect && tp_memory_is_direct(device);

@@ -3,6 +3,7 @@
  * shape. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,19 +19,28 @@ static size_t *rows_of(struct tp_gemm *shape)
 
 struct tp_gemm tp_gemm_kind(const struct tp_gemm *shape)
 {
+    enum { LEAST = 16, MOST = 1024 };
     struct tp_gemm kind = *shape;
-    size_t rows = 16;
-    while (rows < *rows_of(&kind))
+    size_t rows = LEAST;
+    kind.beta = shape->a_transposed ? 1.0f : 0.0f;
+    while (rows < *rows_of(&kind) && rows < MOST)
         rows *= 2;
     *rows_of(&kind) = rows;
-    kind.beta = shape->a_transposed ? 1.0f : 0.0f;
     return kind;
 }
 
-static bool equal(const struct tp_gemm *a, const struct tp_gemm *b)
+bool tp_gemm_is_kind(const struct tp_gemm *a, const struct tp_gemm *b)
 {
     return a->a_transposed == b->a_transposed && a->b_transposed == b->b_transposed &&
            a->m == b->m && a->n == b->n && a->k == b->k;
+}
+
+char *tp_gemm_cache_path(const struct tp_device *device)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s, %s, %d threads, CLBlast %s", PACKAGE_STRING,
+             tp_device_libraries(), device->threads, device->tuning);
+    return tp_cache_path(&device->info, text, "gemm.json");
 }
 
 enum tp_status tp_gemm_choose(struct tp_device *device, const struct tp_gemm_times *times,
@@ -52,7 +62,7 @@ bool tp_gemm_is_packed(const struct tp_device *device, const struct tp_gemm *sha
         return device->gemm == TP_GEMM_PACKED;
     const struct tp_gemm kind = tp_gemm_kind(shape);
     for (int i = 0; i < device->n_times; i++)
-        if (equal(&device->times[i].kind, &kind))
+        if (tp_gemm_is_kind(&device->times[i].kind, &kind))
             return device->times[i].by_panels;
     return true;
 }
@@ -100,17 +110,20 @@ static enum tp_status run_packing(struct tp_device *device, const struct operand
 typedef enum tp_status run(struct tp_device *device, const struct operands *operands,
                            const struct tp_gemm *shape);
 
-/* Runs it a few times, or once when that takes long; *best becomes the shortest seconds of one. */
+/* Runs it a few times, or once when that takes long; *best becomes the shortest seconds of one. A
+ * kernel follows each product, as in a layer: the threads of a host BLAS still wait busily for more
+ * then, on the cores that the kernel wants. */
 static enum tp_status time_run(struct tp_device *device, run *run, const struct operands *operands,
                                const struct tp_gemm *shape, double *best)
 {
-    static const double enough = 1e-3;
+    static const double enough = 3e-4;
     double elapsed;
     int times = 0;
     TP_TRY(tp_device_finish(device));
     const double began = tp_clock_now();
     do {
         TP_TRY(run(device, operands, shape));
+        TP_TRY(tp_fill(device, operands->a, 0.5f, shape->m * shape->k));
         TP_TRY(tp_device_finish(device));
         elapsed = tp_clock_now() - began;
         times++;

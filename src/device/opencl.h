@@ -57,6 +57,7 @@ struct tp_device {
     size_t align; /* of regions, bytes */
     enum tp_gemm_provider gemm;  /* what was asked for; auto only where there are two */
     enum tp_gemm_provider plain; /* without panels: cblas or clblast */
+    int threads;                 /* of host BLAS */
     struct tp_gemm_times *times; /* [n_times] what auto goes by */
     int n_times;
     char tuning[TP_TUNING_TEXT]; /* CLBlast's parameters when they are from a file, else "" */

@@ -206,7 +206,7 @@ static enum tp_status write_small_files(const struct tp_worker *worker, const ch
     if (status == TP_OK)
         status = tp_model_save(&worker->model, config);
     if (status == TP_OK)
-        status = tp_placement_save_gemm(worker->placements, tp_comm_size(worker->world), gemm);
+        status = tp_gemm_tables_save(worker->tables, worker->n_tables, gemm);
     if (status == TP_OK)
         status = tp_state_save(state, where);
     free(config);

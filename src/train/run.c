@@ -225,7 +225,7 @@ enum tp_status tp_run_describe(const struct tp_run *run, const struct tp_worker 
         status = tp_plan_save(
             planned->plan, planned->predicted.n_stages > 0 ? &planned->predicted : NULL, paths[1]);
     if (status == TP_OK)
-        status = tp_placement_save_gemm(worker->placements, tp_comm_size(worker->world), paths[2]);
+        status = tp_gemm_tables_save(worker->tables, worker->n_tables, paths[2]);
     if (status == TP_OK && options)
         status = tp_file_write(paths[3], options, strlen(options));
     if (status == TP_OK && planned->profile)

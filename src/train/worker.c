@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,6 +130,7 @@ void tp_worker_fini(struct tp_worker *worker)
     tp_engine_free(worker->engine);
     tp_cell_free(worker->cell);
     tp_device_close(worker->device);
+    free(worker->tables);
     free(worker->placements);
     tp_parameters_fini(&worker->parameters);
     tp_grid_fini(&worker->grid);
@@ -291,16 +293,19 @@ static enum tp_status choose_device(struct tp_worker *worker)
     return TP_OK;
 }
 
-/* The provider that was asked for, or that the checkpoint was trained with. */
-static enum tp_status choose_gemm(const struct tp_worker *worker, const char *device, int *gemm)
+/* What the checkpoint was trained with, unless a provider was asked for. */
+static enum tp_status recorded_gemm(const struct tp_worker *worker, const char *device,
+                                    struct tp_gemm_table *table)
 {
     char *path = NULL;
 
-    *gemm = worker->settings->gemm;
-    if (*gemm != TP_GEMM_AUTO || !worker->source.resume)
+    memset(table, 0, sizeof *table);
+    snprintf(table->device, sizeof table->device, "%s", device);
+    table->gemm = worker->settings->gemm;
+    if (table->gemm != TP_GEMM_AUTO || !worker->source.resume)
         return TP_OK;
     TP_TRY(tp_source_file(&worker->source, TP_FILE_GEMM, &path));
-    enum tp_status status = tp_placement_load_gemm(path, device, gemm);
+    enum tp_status status = tp_gemm_table_load(path, device, table);
     free(path);
     return status;
 }
@@ -330,10 +335,14 @@ static enum tp_status open_device(struct tp_worker *worker, const struct tp_work
     struct tp_device_options options = {.index = mine->index,
                                         .threads = mine->threads,
                                         .head_width = worker->model.n_embd / worker->model.n_head};
-    int gemm;
+    struct tp_gemm_table *recorded = malloc(sizeof *recorded);
 
-    TP_TRY(choose_gemm(worker, mine->name, &gemm));
-    options.gemm = (enum tp_gemm_provider)gemm;
+    if (!recorded)
+        return tp_fail(TP_ERR_MEMORY, "no memory for a table of products");
+    enum tp_status status = recorded_gemm(worker, mine->name, recorded);
+    options.gemm = (enum tp_gemm_provider)recorded->gemm;
+    free(recorded);
+    TP_TRY(status);
     TP_TRY(tp_device_open(&options, &worker->device));
     mine->gemm = (int)tp_device_gemm(worker->device);
     return tp_cell_rehearse(worker->device, &worker->model, work->train);
@@ -367,6 +376,69 @@ static enum tp_status in_turn(struct tp_worker *worker,
     return tp_phase_end(worker->world, status != TP_OK ? status : waited);
 }
 
+/* ---- Which products go by panels ---- */
+
+/* Is a rank the first with its kind of device? */
+static bool leads(const struct tp_placement *all, int rank)
+{
+    for (int other = 0; other < rank; other++)
+        if (strcmp(all[other].name, all[rank].name) == 0)
+            return false;
+    return true;
+}
+
+/* Completes what the run recorded for the products of any stage, and of any slice. */
+static enum tp_status measure_products(struct tp_worker *worker, bool train,
+                                       struct tp_gemm_table *table)
+{
+    const struct tp_grid *grid = &worker->grid;
+    const struct tp_stage_shape shape = {
+        .model = worker->model, .train = train, .op = grid->op, .op_rank = grid->o};
+    const int sequences = tp_worker_largest_share(worker); /* none are said where text is made */
+    const size_t rows = (size_t)worker->seq_len * (size_t)(sequences > 0 ? sequences : 1);
+    const struct tp_placement *mine = &worker->placements[tp_comm_rank(worker->world)];
+
+    TP_TRY(recorded_gemm(worker, mine->name, table));
+    table->gemm = mine->gemm;
+    if (mine->gemm != TP_GEMM_AUTO)
+        return TP_OK;
+    /* Weights that do not change are packed once for all. */
+    char *path = tp_gemm_cache_path(worker->device);
+    enum tp_status status = tp_gemm_table_complete(table, worker->device, &shape, rows,
+                                                   train ? (double)rows : 1e30, path);
+    free(path);
+    return status;
+}
+
+/* The first rank with a kind of device measures and tells the others, one kind after the other: two
+ * may share a machine. */
+static enum tp_status agree_products(struct tp_worker *worker, bool train)
+{
+    const int ranks = tp_comm_size(worker->world), rank = tp_comm_rank(worker->world);
+    const struct tp_placement *all = worker->placements;
+    enum tp_status status = TP_OK;
+
+    worker->tables = calloc((size_t)ranks, sizeof *worker->tables);
+    tp_phase_begin();
+    TP_TRY(tp_phase_end(worker->world,
+                        worker->tables ? TP_OK : tp_fail(TP_ERR_MEMORY, "no memory for tables")));
+    for (int leader = 0; leader < ranks; leader++) {
+        struct tp_gemm_table *table = &worker->tables[worker->n_tables];
+        if (!leads(all, leader))
+            continue;
+        tp_phase_begin();
+        if (rank == leader)
+            status = measure_products(worker, train, table);
+        TP_TRY(tp_phase_end(worker->world, status));
+        TP_TRY(tp_comm_bcast(worker->world, table, sizeof *table, leader));
+        if (strcmp(all[rank].name, all[leader].name) == 0)
+            status = tp_gemm_choose(worker->device, table->times, table->count);
+        worker->n_tables++;
+    }
+    tp_phase_begin();
+    return tp_phase_end(worker->world, status);
+}
+
 enum tp_status tp_worker_open_device(struct tp_worker *worker, bool train)
 {
     const struct tp_work work = {.train = train};
@@ -374,7 +446,8 @@ enum tp_status tp_worker_open_device(struct tp_worker *worker, bool train)
     TP_TRY(choose_device(worker));
     TP_TRY(in_turn(worker, open_device, &work));
     struct tp_placement mine = worker->placements[tp_comm_rank(worker->world)];
-    return tp_placement_gather(worker->world, &mine, worker->placements);
+    TP_TRY(tp_placement_gather(worker->world, &mine, worker->placements));
+    return agree_products(worker, train);
 }
 
 /* This rank's part of the memory that its device has; 0, which is any, only of 0. */
