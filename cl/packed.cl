@@ -2,8 +2,8 @@
 // Products with a matrix in panels, for CPUs. The matrix b [K, N] lies as [N / 48][K][48], zeros
 // behind its last column, so that a tile of c reads one stream. An item takes a tile of 8 x 48 of
 // c, the loop over K inside and the sums in registers: in registers of 16 floats, 24 of 32; with
-// narrower ones the tile is cut further. An element of c is one sum in the order of K, wherever its
-// row lies.
+// narrower ones the tile is cut further. The host cuts K so that what is used again stays in a
+// core's cache. An element of c is summed in the order of K, wherever its row lies.
 
 #define PANEL 48       // columns of a panel; TP_PANEL of the host
 #define TILE_ROWS 8    // rows of c an item computes; TILE_ROWS of the host
@@ -76,13 +76,13 @@ __attribute__((always_inline)) void store_sums(global float *c, float16 sum[SUM_
 // again, and not stored. On the way, what another item will need is fetched from ahead, so many
 // floats per row of b.
 void sum_tile(global float *c, const global float *a, const global float *b, int rows, int columns,
-              int n, int k, float beta, const global float *ahead, int step)
+              int n, int k, int stride, float beta, const global float *ahead, int step)
 {
     float16 sum[SUM_ROWS][SUM_VECTORS];
     const global float *row[SUM_ROWS];
 #pragma unroll
     for (int i = 0; i < SUM_ROWS; i++) {
-        row[i] = a + (size_t)min(i, rows - 1) * k;
+        row[i] = a + (size_t)min(i, rows - 1) * stride;
 #pragma unroll
         for (int v = 0; v < SUM_VECTORS; v++)
             sum[i][v] = 0.0f;
@@ -106,20 +106,21 @@ void sum_tile(global float *c, const global float *a, const global float *b, int
 // rows wait for memory most of the time. Behind the last panel there is nothing to fetch, and
 // fetching it does no harm.
 kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong a0,
-                        const global float *b, ulong b0, uint m, int n, int k, float beta)
+                        const global float *b, ulong b0, uint m, int n, int k, int stride,
+                        float beta)
 {
     struct tile tile;
     if (!tile_of(&tile, TILE_ROWS, m, n))
         return;
     const int rows = tile.rows, columns = tile.columns, step = (PANEL + tile.of - 1) / tile.of;
-    a += a0 + (size_t)tile.row * k;
+    a += a0 + (size_t)tile.row * stride;
     b += b0 + (size_t)tile.column * k;
     c += c0 + (size_t)tile.row * n + tile.column;
     const global float *ahead = b + (size_t)k * PANEL + (size_t)k * PANEL * tile.number / tile.of;
     for (int i = 0; i < rows; i += SUM_ROWS)
         for (int j = 0; j < columns; j += SUM_VECTORS * LANES)
-            sum_tile(c + (size_t)i * n + j, a + (size_t)i * k, b + j, rows - i, columns - j, n, k,
-                     beta, ahead, step);
+            sum_tile(c + (size_t)i * n + j, a + (size_t)i * stride, b + j, rows - i, columns - j, n,
+                     k, stride, beta, ahead, step);
 }
 
 // The same with a transposed: a[k, m], a tile's numbers of a row side by side. whole says that all
@@ -211,18 +212,18 @@ void transpose(float16 x[LANES])
 
 // Panels of b from its transpose, bt[n, k].
 kernel void packed_write_transposed(global float *panels, ulong panels0, const global float *bt,
-                                    ulong bt0, int n, int k)
+                                    ulong bt0, int n, int k, int stride)
 {
     const int column = get_global_id(0) * LANES; // with zeros up to the end of the last panel
     if (column >= (n + PANEL - 1) / PANEL * PANEL)
         return;
     panels += panels0 + (size_t)(column / PANEL * PANEL) * k + column % PANEL;
-    bt += bt0 + (size_t)column * k;
+    bt += bt0 + (size_t)column * stride;
     for (int l = 0; l < k; l += LANES) {
         float16 x[LANES];
 #pragma unroll
         for (int j = 0; j < LANES; j++)
-            x[j] = load(bt + (size_t)j * k + l, column + j < n ? k - l : 0);
+            x[j] = load(bt + (size_t)j * stride + l, column + j < n ? k - l : 0);
         transpose(x);
 #pragma unroll
         for (int i = 0; i < LANES; i++)

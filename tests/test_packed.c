@@ -12,7 +12,7 @@
 #include "device/packed.h"
 #include "device_test.h"
 
-enum { GUARD = 80, MOST = 120000 };
+enum { GUARD = 80, MOST = 200000 };
 
 static struct tp_device *device;
 static struct tp_arena *arena;
@@ -93,7 +93,7 @@ static struct matrix pack(const struct matrix *b, const struct tp_gemm *shape)
 
 static const size_t rows[] = {1, 2, 7, 8, 9, 13, 16, 31};
 static const size_t columns[] = {1, 15, 16, 17, 47, 48, 49, 96, 131};
-static const size_t depths[] = {1, 2, 15, 16, 17, 48, 101, 769};
+static const size_t depths[] = {1, 2, 15, 16, 17, 48, 101, 769, 1030};
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
     N_COLUMNS = sizeof(columns) / sizeof(columns[0]),
@@ -102,14 +102,18 @@ enum {
 
 START_TEST(panels_hold_the_matrix_and_zeros)
 {
+    enum { ROWS = 1024 }; /* whose panels lie together */
     for (int d = 0; d < N_DEPTHS; d++) {
         const struct tp_gemm shape = {
             .b_transposed = _i % 2, .m = 1, .n = columns[_i / 2], .k = depths[d]};
         struct matrix b = wave(shape.n * shape.k, 1.0), packed = pack(&b, &shape);
         download(&packed);
         for (size_t i = 0; i < packed.count; i++) {
-            const size_t l = i / TP_PANEL % shape.k;
-            const size_t j = i / (TP_PANEL * shape.k) * TP_PANEL + i % TP_PANEL;
+            const size_t columns = tp_packed_count(shape.n, 1), block = i / (columns * ROWS) * ROWS;
+            const size_t rows = shape.k - block < ROWS ? shape.k - block : ROWS;
+            const size_t in = i - columns * block;
+            const size_t l = block + in / TP_PANEL % rows;
+            const size_t j = in / (TP_PANEL * rows) * TP_PANEL + in % TP_PANEL;
             ck_assert(packed.values[i] == (j < shape.n ? b_at(&b, &shape, l, j) : 0.0f));
         }
         free(b.guarded);

@@ -9,8 +9,8 @@
 
 #define TP_PANEL 48 /* columns of a panel */
 
-/* Elements of a packed matrix op(b) [K, N]: [N / TP_PANEL][K][TP_PANEL], zeros behind the last
- * column. Local. */
+/* Elements of a packed matrix op(b) [K, N]: for every so many rows [N / TP_PANEL][rows][TP_PANEL],
+ * zeros behind the last column. Local. */
 static inline size_t tp_packed_count(size_t n, size_t k)
 {
     return (n + TP_PANEL - 1) / TP_PANEL * TP_PANEL * k;
@@ -21,9 +21,8 @@ static inline size_t tp_packed_count(size_t n, size_t k)
 enum tp_status tp_packed_write(struct tp_device *device, struct tp_view packed, struct tp_view b,
                                const struct tp_gemm *shape);
 
-/* The product of tp_gemm() with b in panels; a must not be transposed. An element of c is one sum
- * in the order of K: a row of c is the same bits whatever m is and wherever the row lies. Enqueued.
- * TP_ERR_DEVICE. */
+/* The product of tp_gemm() with b in panels. The order of an element's sum depends on K alone: a row
+ * of c is the same bits whatever m is and wherever the row lies. Enqueued. TP_ERR_DEVICE. */
 enum tp_status tp_packed_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
                               struct tp_view packed, const struct tp_gemm *shape);
 

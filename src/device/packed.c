@@ -9,57 +9,61 @@
 /* As in cl/packed.cl. */
 enum { TILE_ROWS = 8, TALL_ROWS = 32, PACK_ROWS = 16 };
 
-/* Rows of b that a product with a transposed is computed for at once, adding to c: as much of a as
- * stays in a core's cache though its rows lie far apart. */
-enum { DEPTH = 256 };
-
-static enum tp_status write_panels(struct tp_device *device, struct tp_view packed,
-                                   struct tp_view b, size_t n, size_t k)
+/* Rows of b that are taken at once, adding to c what they give: so few that the rows of a that an
+ * item's neighbours use too stay in a core's cache, though they lie far apart when a is transposed.
+ * The panels of these rows lie together. */
+static size_t depth_of(const struct tp_gemm *shape)
 {
-    return LAUNCH(device, TP_KERNEL_PACKED_WRITE, blocks(k, PACK_ROWS), VIEW(packed), VIEW(b),
-                  INT(n), INT(k));
+    return shape->a_transposed ? 256 : 1024;
 }
 
-static size_t depth_at(const struct tp_gemm *shape, size_t at)
+/* Rows [at, at + depth) of b. */
+static size_t rows_at(const struct tp_gemm *shape, size_t at)
 {
-    return shape->k - at < DEPTH ? shape->k - at : DEPTH;
+    const size_t left = shape->k - at, depth = depth_of(shape);
+    return left < depth ? left : depth;
+}
+
+static enum tp_status write_rows(struct tp_device *device, struct tp_view packed, struct tp_view b,
+                                 const struct tp_gemm *shape, size_t at)
+{
+    const size_t n = shape->n, rows = rows_at(shape, at);
+    if (shape->b_transposed)
+        return LAUNCH(device, TP_KERNEL_PACKED_WRITE_TRANSPOSED,
+                      blocks(n, TP_PANEL) * (TP_PANEL / TP_LANES), VIEW(packed),
+                      VIEW(tp_view_at(b, at)), INT(n), INT(rows), INT(shape->k));
+    return LAUNCH(device, TP_KERNEL_PACKED_WRITE, blocks(rows, PACK_ROWS), VIEW(packed),
+                  VIEW(tp_view_at(b, at * n)), INT(n), INT(rows));
 }
 
 enum tp_status tp_packed_write(struct tp_device *device, struct tp_view packed, struct tp_view b,
                                const struct tp_gemm *shape)
 {
-    const size_t n = shape->n, k = shape->k;
-    if (shape->b_transposed)
-        return LAUNCH(device, TP_KERNEL_PACKED_WRITE_TRANSPOSED,
-                      blocks(n, TP_PANEL) * (TP_PANEL / TP_LANES), VIEW(packed), VIEW(b), INT(n),
-                      INT(k));
-    if (!shape->a_transposed)
-        return write_panels(device, packed, b, n, k);
-    for (size_t at = 0; at < k; at += DEPTH)
-        TP_TRY(write_panels(device, tp_view_at(packed, tp_packed_count(n, at)),
-                            tp_view_at(b, at * n), n, depth_at(shape, at)));
+    for (size_t at = 0; at < shape->k; at += depth_of(shape))
+        TP_TRY(write_rows(device, tp_view_at(packed, tp_packed_count(shape->n, at)), b, shape, at));
     return TP_OK;
 }
 
-static enum tp_status multiply(struct tp_device *device, enum tp_kernel kernel, struct tp_view c,
-                               struct tp_view a, struct tp_view packed, size_t m, size_t n,
-                               size_t k, float beta)
+static enum tp_status multiply_rows(struct tp_device *device, struct tp_view c, struct tp_view a,
+                                    struct tp_view packed, const struct tp_gemm *shape, size_t at)
 {
-    const size_t rows = kernel == TP_KERNEL_PACKED_GEMM ? TILE_ROWS : TALL_ROWS;
-    return LAUNCH(device, kernel, blocks(m, rows) * blocks(n, TP_PANEL), VIEW(c), VIEW(a),
-                  VIEW(packed), UINT(m), INT(n), INT(k), FLOAT(beta));
+    const size_t m = shape->m, n = shape->n, panels = blocks(n, TP_PANEL);
+    const float beta = at > 0 ? 1.0f : shape->beta;
+    if (shape->a_transposed)
+        return LAUNCH(device, TP_KERNEL_PACKED_GEMM_TRANSPOSED, blocks(m, TALL_ROWS) * panels,
+                      VIEW(c), VIEW(tp_view_at(a, at * m)), VIEW(packed), UINT(m), INT(n),
+                      INT(rows_at(shape, at)), FLOAT(beta));
+    return LAUNCH(device, TP_KERNEL_PACKED_GEMM, blocks(m, TILE_ROWS) * panels, VIEW(c),
+                  VIEW(tp_view_at(a, at)), VIEW(packed), UINT(m), INT(n), INT(rows_at(shape, at)),
+                  INT(shape->k), FLOAT(beta));
 }
 
 enum tp_status tp_packed_gemm(struct tp_device *device, struct tp_view c, struct tp_view a,
                               struct tp_view packed, const struct tp_gemm *shape)
 {
-    const size_t m = shape->m, n = shape->n;
-    if (!shape->a_transposed)
-        return multiply(device, TP_KERNEL_PACKED_GEMM, c, a, packed, m, n, shape->k, shape->beta);
-    for (size_t at = 0; at < shape->k; at += DEPTH)
-        TP_TRY(multiply(device, TP_KERNEL_PACKED_GEMM_TRANSPOSED, c, tp_view_at(a, at * m),
-                        tp_view_at(packed, tp_packed_count(n, at)), m, n, depth_at(shape, at),
-                        at > 0 ? 1.0f : shape->beta));
+    for (size_t at = 0; at < shape->k; at += depth_of(shape))
+        TP_TRY(multiply_rows(device, c, a, tp_view_at(packed, tp_packed_count(shape->n, at)), shape,
+                             at));
     return TP_OK;
 }
 
