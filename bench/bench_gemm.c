@@ -93,7 +93,7 @@ struct provider {
     bool packed;
     struct tp_view in, out;                                  /* rows */
     struct tp_view weight[N_MATRICES], gradient[N_MATRICES]; /* [K, N] */
-    struct tp_view panels[WEIGHT_GRADIENT][N_MATRICES];      /* of the weights, when packed */
+    struct tp_view panels[N_KINDS][N_MATRICES]; /* of the weights and of rows, when packed */
     struct rounds rounds[N_KINDS][N_LENGTHS];
     struct rounds packing; /* all four, for forward and backward */
     double errors[N_KINDS][N_LENGTHS];
@@ -109,23 +109,24 @@ static enum tp_status take(struct provider *p, const char *name, size_t count, s
 
 static enum tp_status take_panels(struct provider *p, size_t C)
 {
-    for (int kind = FORWARD; kind < WEIGHT_GRADIENT; kind++)
+    for (int kind = FORWARD; kind < N_KINDS; kind++)
         for (int i = 0; i < N_MATRICES; i++) {
-            const struct tp_gemm shape = product_of((enum kind)kind, i, C, 1);
+            const struct tp_gemm shape =
+                product_of((enum kind)kind, i, C, (size_t)lengths[N_LENGTHS - 1]);
             TP_TRY(take(p, "panels", tp_packed_count(shape.n, shape.k), &p->panels[kind][i]));
         }
     return TP_OK;
 }
 
 static enum tp_status provider_open(struct provider *p, const char *index, int threads, size_t C,
-                                    enum tp_gemm_provider gemm, bool packed)
+                                    enum tp_gemm_provider gemm)
 {
     const struct tp_device_options options = {
         .index = index, .threads = threads, .head_width = 64, .gemm = gemm};
     const size_t most = 4 * C * (size_t)lengths[N_LENGTHS - 1];
     TP_TRY(tp_device_open(&options, &p->device));
-    p->packed = packed;
-    p->name = packed ? "packed" : tp_gemm_choices[tp_device_gemm(p->device)];
+    p->packed = gemm == TP_GEMM_PACKED;
+    p->name = tp_gemm_choices[gemm];
     TP_TRY(tp_arena_new(p->device, 0, &p->arena));
     TP_TRY(take(p, "rows", most, &p->in));
     TP_TRY(take(p, "rows", most, &p->out));
@@ -134,7 +135,7 @@ static enum tp_status provider_open(struct provider *p, const char *index, int t
         TP_TRY(take(p, "weights", shape.n * shape.k, &p->weight[i]));
         TP_TRY(take(p, "gradients", shape.n * shape.k, &p->gradient[i]));
     }
-    return packed ? take_panels(p, C) : TP_OK;
+    return p->packed ? take_panels(p, C) : TP_OK;
 }
 
 static void provider_close(struct provider *p)
@@ -143,19 +144,12 @@ static void provider_close(struct provider *p)
     tp_device_close(p->device);
 }
 
-/* Packed are the weights; their gradients are another provider's. */
-static int kinds_of(const struct provider *p)
-{
-    return p->packed ? WEIGHT_GRADIENT : N_KINDS;
-}
-
 static enum tp_status check(struct provider *p, size_t C, enum kind kind, int length)
 {
     for (int i = 0; i < N_MATRICES; i++) {
         const struct tp_gemm shape = product_of(kind, i, C, (size_t)lengths[length]);
         double error;
-        TP_TRY(p->packed ? tp_packed_check(p->device, &shape, &error)
-                         : tp_gemm_check(p->device, &shape, &error));
+        TP_TRY(tp_gemm_check(p->device, &shape, &error));
         if (error > p->errors[kind][length])
             p->errors[kind][length] = error;
     }
@@ -176,14 +170,17 @@ static enum tp_status pack(struct provider *p, size_t C)
     return TP_OK;
 }
 
+/* Panels of a gradient's product are of its rows, and packed each time. */
 static enum tp_status multiply(struct provider *p, enum kind kind, int i,
                                const struct tp_gemm *shape)
 {
-    if (kind == WEIGHT_GRADIENT)
-        return tp_gemm(p->device, p->gradient[i], p->in, p->out, shape);
-    if (p->packed)
-        return tp_packed_gemm(p->device, p->out, p->in, p->panels[kind][i], shape);
-    return tp_gemm(p->device, p->out, p->in, p->weight[i], shape);
+    const bool gradient = kind == WEIGHT_GRADIENT;
+    struct tp_view c = gradient ? p->gradient[i] : p->out, b = gradient ? p->out : p->weight[i];
+    if (!p->packed)
+        return tp_gemm(p->device, c, p->in, b, shape);
+    if (gradient)
+        TP_TRY(tp_packed_write(p->device, p->panels[kind][i], b, shape));
+    return tp_packed_gemm(p->device, c, p->in, p->panels[kind][i], shape);
 }
 
 /* Repeats the products of a kind until the time is up; adds the seconds of one pass. */
@@ -211,7 +208,7 @@ static enum tp_status measure_all(struct provider *providers, int count, const s
 {
     const size_t C = (size_t)s->width;
     for (int p = 0; p < count; p++)
-        for (int kind = 0; kind < kinds_of(&providers[p]); kind++)
+        for (int kind = 0; kind < N_KINDS; kind++)
             for (int l = 0; l < N_LENGTHS; l++)
                 TP_TRY(check(&providers[p], C, (enum kind)kind, l));
     for (int round = 0; round < s->rounds; round++) {
@@ -221,8 +218,7 @@ static enum tp_status measure_all(struct provider *providers, int count, const s
         for (int l = 0; l < N_LENGTHS; l++)
             for (int kind = 0; kind < N_KINDS; kind++)
                 for (int p = 0; p < count; p++)
-                    if (kind < kinds_of(&providers[p]))
-                        TP_TRY(measure(&providers[p], C, (enum kind)kind, l, s->seconds));
+                    TP_TRY(measure(&providers[p], C, (enum kind)kind, l, s->seconds));
     }
     return TP_OK;
 }
@@ -261,27 +257,36 @@ static enum tp_status report_all(struct provider *providers, int count, const st
     for (int l = 0; l < N_LENGTHS; l++)
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int p = 0; p < count; p++)
-                if (kind < kinds_of(&providers[p]))
-                    TP_TRY(report_product(&providers[p], (size_t)s->width, (enum kind)kind, l,
-                                          report));
+                TP_TRY(report_product(&providers[p], (size_t)s->width, (enum kind)kind, l, report));
     for (int p = 0; p < count; p++)
         if (providers[p].packed)
             TP_TRY(report_packing(&providers[p], report));
     return report_finish(report);
 }
 
-/* The device's own choice, CLBlast where that is another, and packed panels on CPUs. */
+static bool has_host_blas(const struct tp_device_info *info, const struct settings *s)
+{
+    const struct tp_device_options options = {
+        .index = info->index, .threads = s->threads, .head_width = 64};
+    struct tp_device *device;
+    if (tp_device_open(&options, &device) != TP_OK)
+        return false;
+    const bool has = tp_device_plain_gemm(device) == TP_GEMM_CBLAS;
+    tp_device_close(device);
+    return has;
+}
+
+/* The host's BLAS where there is one, CLBlast, and panels on CPUs. */
 static enum tp_status open_all(struct provider *providers, int *count,
                                const struct tp_device_info *info, const struct settings *s)
 {
     const size_t C = (size_t)s->width;
-    TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_AUTO, false));
-    if (tp_device_gemm(providers[0].device) != TP_GEMM_CLBLAST)
-        TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_CLBLAST,
-                             false));
-    if (strcmp(info->type, "cpu") == 0)
-        TP_TRY(
-            provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_AUTO, true));
+    const bool cpu = strcmp(info->type, "cpu") == 0;
+    if (cpu && has_host_blas(info, s))
+        TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_CBLAS));
+    TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_CLBLAST));
+    if (cpu)
+        TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_PACKED));
     return TP_OK;
 }
 

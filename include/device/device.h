@@ -67,7 +67,10 @@ enum tp_status tp_device_open(const struct tp_device_options *options, struct tp
 void tp_device_close(struct tp_device *device);
 
 const struct tp_device_info *tp_device_describe(const struct tp_device *device);
-enum tp_gemm_provider tp_device_gemm(const struct tp_device *device); /* auto: by the product */
+/* What multiplies: auto where that depends on the product; and what does without panels, never auto
+ * nor packed. Local. */
+enum tp_gemm_provider tp_device_gemm(const struct tp_device *device);
+enum tp_gemm_provider tp_device_plain_gemm(const struct tp_device *device);
 /* The parameters that CLBlast has from a file (device/tuning.h), as text; NULL: its own. */
 const char *tp_device_tuning(const struct tp_device *device);
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint);

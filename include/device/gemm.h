@@ -39,8 +39,8 @@ struct tp_gemm_times {
 struct tp_gemm tp_gemm_kind(const struct tp_gemm *shape);
 bool tp_gemm_is_kind(const struct tp_gemm *a, const struct tp_gemm *b); /* are they one? */
 
-/* Measures a product of that kind, with at most 64 MiB of b, in some milliseconds; by_panels is
- * left to the caller. Waits. TP_ERR_DEVICE, TP_ERR_MEMORY. */
+/* Measures a product of that kind, with at most 64 MiB of b, in some milliseconds; plain only on a
+ * device without panels; by_panels is left to the caller. Waits. TP_ERR_DEVICE, TP_ERR_MEMORY. */
 enum tp_status tp_gemm_measure(struct tp_device *device, const struct tp_gemm *kind,
                                struct tp_gemm_times *times);
 

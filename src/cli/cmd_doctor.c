@@ -30,36 +30,14 @@ static const struct tp_gemm timed = {.m = 256, .n = 768, .k = 768};
 
 /* What a rank found out about its device. Plain memory: it is exchanged as bytes. */
 struct finding {
-    int gemm;         /* enum tp_gemm_provider */
+    int gemm, plain;  /* enum tp_gemm_provider: what was asked for, and what is without panels */
     char tuning[256]; /* the file that CLBlast's parameters are from; "": its own */
-    double error, gflops;
+    double error, gflops[2]; /* plain, by panels */
 };
 
 static double flops(const struct tp_gemm *shape)
 {
     return 2.0 * (double)shape->m * (double)shape->n * (double)shape->k;
-}
-
-/* Repeats the product for a quarter of a second. */
-static enum tp_status time_gemm(struct tp_device *device, struct tp_arena *arena, double *gflops)
-{
-    struct tp_view a, b, c;
-    int count = 0;
-
-    TP_TRY(tp_arena_take(arena, "a", timed.m * timed.k, &a));
-    TP_TRY(tp_arena_take(arena, "b", timed.k * timed.n, &b));
-    TP_TRY(tp_arena_take(arena, "c", timed.m * timed.n, &c));
-    TP_TRY(tp_gemm(device, c, a, b, &timed));
-    TP_TRY(tp_device_finish(device));
-    double began = tp_clock_now(), seconds;
-    do {
-        for (int i = 0; i < 8; i++, count++)
-            TP_TRY(tp_gemm(device, c, a, b, &timed));
-        TP_TRY(tp_device_finish(device));
-        seconds = tp_clock_now() - began;
-    } while (seconds < 0.25);
-    *gflops = 1e-9 * count * flops(&timed) / seconds;
-    return TP_OK;
 }
 
 static void name_tuning(const struct tp_device *device, struct finding *finding)
@@ -72,9 +50,10 @@ static void name_tuning(const struct tp_device *device, struct finding *finding)
 
 static enum tp_status examine(struct tp_device *device, struct finding *finding)
 {
-    struct tp_arena *arena;
+    struct tp_gemm_times times;
 
     finding->gemm = (int)tp_device_gemm(device);
+    finding->plain = (int)tp_device_plain_gemm(device);
     name_tuning(device, finding);
     for (int i = 0; i < CHECKS; i++) {
         double error;
@@ -82,10 +61,10 @@ static enum tp_status examine(struct tp_device *device, struct finding *finding)
         if (finding->error < error)
             finding->error = error;
     }
-    TP_TRY(tp_arena_new(device, 0, &arena));
-    enum tp_status status = time_gemm(device, arena, &finding->gflops);
-    tp_arena_free(arena);
-    return status;
+    TP_TRY(tp_gemm_measure(device, &timed, &times));
+    finding->gflops[0] = 1e-9 * flops(&timed) / times.plain;
+    finding->gflops[1] = 1e-9 * flops(&timed) / times.packed;
+    return TP_OK;
 }
 
 static enum tp_status open_and_examine(const struct tp_settings *settings,
@@ -140,10 +119,15 @@ static void print_rank(int rank, const struct tp_placement *placement)
 
 static void print_finding(int rank, const struct finding *finding)
 {
+    const bool packed = finding->gemm == TP_GEMM_PACKED;
+
     printf("rank %-6d gemm by %s: right to %.1e, %.1f GFLOP/s on %zu x %zu x %zu\n", rank,
-           tp_gemm_choices[finding->gemm], finding->error, finding->gflops, timed.m, timed.n,
-           timed.k);
-    if (finding->gemm == TP_GEMM_CLBLAST)
+           tp_gemm_choices[packed ? finding->gemm : finding->plain], finding->error,
+           finding->gflops[packed], timed.m, timed.n, timed.k);
+    if (finding->gemm == TP_GEMM_AUTO)
+        printf("            and by panels %.1f GFLOP/s: auto takes the faster for each product\n",
+               finding->gflops[1]);
+    if (finding->plain == TP_GEMM_CLBLAST)
         printf("            with %s\n",
                finding->tuning[0] ? finding->tuning : "its own parameters (terapipe tune)");
 }

@@ -78,7 +78,8 @@ static const struct tp_option table[] = {
     {"json", NULL, .type = TP_OPTION_FLAG, FIELD(json), .help = "print JSON"},
 
     {"gemm", NULL, CHOICE(tp_gemm_choices), FIELD(gemm), .initial = "auto", .argument = "NAME",
-     .help = "matrix products by: auto, clblast, cblas"},
+     .help = "matrix products by: clblast, cblas (the host's BLAS), packed (panels, for CPUs), or "
+             "auto, the faster of the last two for each product"},
     {"device", NULL, TEXT, FIELD(device), .argument = "SEL",
      .help =
          "OpenCL device: index, name, type, or a list 0=cpu,1=gpu (round robin when not given)"},

@@ -310,6 +310,11 @@ enum tp_gemm_provider tp_device_gemm(const struct tp_device *device)
     return device->gemm;
 }
 
+enum tp_gemm_provider tp_device_plain_gemm(const struct tp_device *device)
+{
+    return device->plain;
+}
+
 const char *tp_device_tuning(const struct tp_device *device)
 {
     return device->tuning[0] != '\0' ? device->tuning : NULL;
@@ -317,9 +322,9 @@ const char *tp_device_tuning(const struct tp_device *device)
 
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint)
 {
-    const bool packs = device->gemm == TP_GEMM_PACKED || device->gemm == TP_GEMM_AUTO;
-    *footprint = (struct tp_footprint){
-        .align = device->align, .element_bytes = 4, .panel = packs ? TP_PANEL : 0};
+    *footprint = (struct tp_footprint){.align = device->align,
+                                       .element_bytes = 4,
+                                       .panel = tp_device_packs(device) ? TP_PANEL : 0};
 }
 
 enum tp_status tp_device_finish(struct tp_device *device)

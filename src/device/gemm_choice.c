@@ -142,6 +142,8 @@ static enum tp_status time_all(struct tp_device *device, const struct operands *
         if (round == 1)
             times->plain = times->packed = times->packing = 0;
         TP_TRY(time_run(device, run_plain, operands, shape, &times->plain));
+        if (!tp_device_packs(device))
+            continue;
         TP_TRY(time_run(device, run_packing, operands, shape, &times->packing));
         TP_TRY(time_run(device, run_packed, operands, shape, &times->packed));
     }

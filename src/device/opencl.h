@@ -70,6 +70,12 @@ struct tp_buffer {
     size_t bytes;
 };
 
+/* Do products go by panels, some of them at least? */
+static inline bool tp_device_packs(const struct tp_device *device)
+{
+    return device->gemm == TP_GEMM_PACKED || device->gemm == TP_GEMM_AUTO;
+}
+
 /* The host address of a view of a direct device. */
 static inline float *tp_view_host(struct tp_view view)
 {
