@@ -5,12 +5,13 @@
 // narrower ones the tile is cut further. The host cuts K so that what is used again stays in a
 // core's cache. An element of c is summed in the order of K, wherever its row lies.
 
-#define PANEL 48       // columns of a panel; TP_PANEL of the host
-#define TILE_ROWS 8    // rows of c an item computes; TILE_ROWS of the host
-#define TALL_ROWS 32   // and with a transposed, where a tile takes less time; TALL_ROWS of the host
-#define BLOCK_ROWS 256 // rows of c that are computed for all panels before the next rows
-#define PACK_ROWS 16   // rows of b an item packs; PACK_ROWS of the host
-#define ROWS_AHEAD 8   // how early a row of a transposed matrix is fetched
+#define PANEL 48     // columns of a panel; TP_PANEL of the host
+#define TILE_ROWS 8  // rows of c an item computes; TILE_ROWS of the host
+#define TALL_ROWS 32 // and with a transposed, where a tile takes less time; TALL_ROWS of the host
+#define WIDE_COLUMNS 192 // columns of c an item computes then; WIDE_COLUMNS of the host
+#define BLOCK_ROWS 256   // rows of c that are computed for all panels before the next rows
+#define PACK_ROWS 16     // rows of b an item packs; PACK_ROWS of the host
+#define ROWS_AHEAD 8     // how early a row of a transposed matrix is fetched
 
 // Rows and vectors of columns that are summed in registers at once.
 #if VECTOR_WIDTH >= LANES
@@ -124,12 +125,12 @@ kernel void packed_gemm(global float *c, ulong c0, const global float *a, ulong 
 }
 
 // The same with a transposed: a[k, m], a tile's numbers of a row side by side. whole says that all
-// its rows are there. The next tile's sums, and the rows of a that come soon, are far apart in
-// memory: they are fetched ahead.
+// its rows are there. The rows of a that come soon, and the sums of a tile that comes after this
+// one, so far behind it in memory, are fetched ahead.
 __attribute__((always_inline)) void sum_tile_transposed(global float *c, const global float *a,
                                                         const global float *b, int rows,
                                                         int columns, size_t m, int n, int k,
-                                                        float beta, bool whole)
+                                                        float beta, size_t next, bool whole)
 {
     float16 sum[SUM_ROWS][SUM_VECTORS];
 #pragma unroll
@@ -137,7 +138,7 @@ __attribute__((always_inline)) void sum_tile_transposed(global float *c, const g
 #pragma unroll
         for (int v = 0; v < SUM_VECTORS; v++) {
             sum[i][v] = 0.0f;
-            FETCH(c + (size_t)(3 * SUM_ROWS + i) * n + v * LANES);
+            FETCH(c + next + (size_t)i * n + v * LANES);
         }
     for (int l = 0; l < k; l++, a += m, b += PANEL) {
         float16 w[SUM_VECTORS];
@@ -154,25 +155,43 @@ __attribute__((always_inline)) void sum_tile_transposed(global float *c, const g
     store_sums(c, sum, rows, columns, n, beta);
 }
 
+// A wide tile: eight rows of c and a few panels, items going along the rows of c. Where all of b
+// stays in a core's cache, this is how c passes through it as the processor expects.
+void wide_tile_of(struct tile *tile, uint m, uint n)
+{
+    const uint across = (n + WIDE_COLUMNS - 1) / WIDE_COLUMNS, id = get_global_id(0);
+    tile->row = id / across * TILE_ROWS;
+    tile->column = id % across * WIDE_COLUMNS;
+    tile->rows = min((uint)TILE_ROWS, m - tile->row);
+    tile->columns = min((uint)WIDE_COLUMNS, n - tile->column);
+}
+
 kernel void packed_gemm_transposed(global float *c, ulong c0, const global float *a, ulong a0,
                                    const global float *b, ulong b0, uint m, int n, int k,
-                                   float beta)
+                                   float beta, int wide)
 {
     struct tile tile;
-    if (!tile_of(&tile, TALL_ROWS, m, n))
+    if (wide)
+        wide_tile_of(&tile, m, n);
+    else if (!tile_of(&tile, TALL_ROWS, m, n))
         return;
     const int rows = tile.rows, columns = tile.columns;
+    const size_t next = wide ? 2 * PANEL : 3 * SUM_ROWS * (size_t)n;
     a += a0 + tile.row;
     b += b0 + (size_t)tile.column * k;
     c += c0 + (size_t)tile.row * n + tile.column;
-    for (int i = 0; i < rows; i += SUM_ROWS)
-        for (int j = 0; j < columns; j += SUM_VECTORS * LANES) {
-            global float *to = c + (size_t)i * n + j;
-            if (rows - i >= SUM_ROWS)
-                sum_tile_transposed(to, a + i, b + j, SUM_ROWS, columns - j, m, n, k, beta, true);
-            else
-                sum_tile_transposed(to, a + i, b + j, rows - i, columns - j, m, n, k, beta, false);
-        }
+    for (int panel = 0; panel < columns; panel += PANEL, b += PANEL * (size_t)k)
+        for (int i = 0; i < rows; i += SUM_ROWS)
+            for (int j = 0; j < min(PANEL, columns - panel); j += SUM_VECTORS * LANES) {
+                global float *to = c + (size_t)i * n + panel + j;
+                const int left = columns - panel - j;
+                if (rows - i >= SUM_ROWS)
+                    sum_tile_transposed(to, a + i, b + j, SUM_ROWS, left, m, n, k, beta, next,
+                                        true);
+                else
+                    sum_tile_transposed(to, a + i, b + j, rows - i, left, m, n, k, beta, next,
+                                        false);
+            }
 }
 
 // Panels of b from b[k, n].

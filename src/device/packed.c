@@ -7,7 +7,10 @@
 #include "launch.h"
 
 /* As in cl/packed.cl. */
-enum { TILE_ROWS = 8, TALL_ROWS = 32, PACK_ROWS = 16 };
+enum { TILE_ROWS = 8, TALL_ROWS = 32, WIDE_COLUMNS = 192, PACK_ROWS = 16 };
+
+/* Elements of b up to which items go along the rows of c: they stay in a core's cache then. */
+enum { WIDE_MOST = 400 << 10 };
 
 /* Rows of b that are taken at once, adding to c what they give: so few that the rows of a that an
  * item's neighbours use too stay in a core's cache, though they lie far apart when a is transposed.
@@ -49,10 +52,13 @@ static enum tp_status multiply_rows(struct tp_device *device, struct tp_view c, 
 {
     const size_t m = shape->m, n = shape->n, panels = blocks(n, TP_PANEL);
     const float beta = at > 0 ? 1.0f : shape->beta;
+    const bool wide = n * rows_at(shape, at) <= WIDE_MOST;
     if (shape->a_transposed)
-        return LAUNCH(device, TP_KERNEL_PACKED_GEMM_TRANSPOSED, blocks(m, TALL_ROWS) * panels,
+        return LAUNCH(device, TP_KERNEL_PACKED_GEMM_TRANSPOSED,
+                      wide ? blocks(m, TILE_ROWS) * blocks(n, WIDE_COLUMNS)
+                           : blocks(m, TALL_ROWS) * panels,
                       VIEW(c), VIEW(tp_view_at(a, at * m)), VIEW(packed), UINT(m), INT(n),
-                      INT(rows_at(shape, at)), FLOAT(beta));
+                      INT(rows_at(shape, at)), FLOAT(beta), INT(wide));
     return LAUNCH(device, TP_KERNEL_PACKED_GEMM, blocks(m, TILE_ROWS) * panels, VIEW(c),
                   VIEW(tp_view_at(a, at)), VIEW(packed), UINT(m), INT(n), INT(rows_at(shape, at)),
                   INT(shape->k), FLOAT(beta));
