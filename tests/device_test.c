@@ -4,23 +4,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "device/device.h"
 #include "device_test.h"
 
-const char *first_device(void)
+enum tp_kernel_style test_style;
+
+void test_cpu_style(void)
 {
-    static char index[sizeof((struct tp_device_info *)0)->index];
+    test_style = TP_KERNELS_CPU;
+}
+
+void test_gpu_style(void)
+{
+    test_style = TP_KERNELS_GPU;
+}
+
+const struct tp_device_info *test_device(void)
+{
+    static struct tp_device_info info;
     struct tp_device_info *infos;
-    int count;
+    int count, chosen;
 
     tp_device_limit_threads(2);
     if (tp_devices_list(&infos, &count) != TP_OK || count == 0) {
         fprintf(stderr, "no OpenCL device\n");
         return NULL;
     }
-    snprintf(index, sizeof index, "%s", infos[0].index);
+    if (tp_device_select(getenv("TP_TEST_DEVICE"), 0, infos, count, &chosen) != TP_OK)
+        exit(EXIT_FAILURE);
+    info = infos[chosen];
     free(infos);
-    return index;
+    return &info;
 }
 
 int device_run(Suite *suite)

@@ -5,11 +5,19 @@
 
 #include <check.h>
 
+#include "device/device.h"
+
 /* Status of a test that was skipped. */
 enum { SKIPPED = 77 };
 
-/* Index of the first device, as --device takes it; NULL, which is said, when there is none. */
-const char *first_device(void);
+/* The device that TP_TEST_DEVICE selects, as --device does, or the first one; NULL, which is said,
+ * when there is none. Ends the program when the selection is mistaken. */
+const struct tp_device_info *test_device(void);
+
+/* The style of kernels that is tested, and fixtures that choose it for a case. */
+extern enum tp_kernel_style test_style;
+void test_cpu_style(void);
+void test_gpu_style(void);
 
 /* Runs the suite in this process: a device's threads do not survive a fork. The program's status.
  */

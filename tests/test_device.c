@@ -14,30 +14,31 @@
 #include "device/memory.h"
 #include "device_test.h"
 
-static struct tp_device_info *infos;
-static int n_infos;
+static const struct tp_device_info *info; /* of the device under test */
 
 static struct tp_device *open_device(enum tp_gemm_provider gemm, bool indirect)
 {
     struct tp_device *device = NULL;
-    const struct tp_device_options options = {.index = infos[0].index,
-                                              .threads = 1,
-                                              .head_width = 12,
-                                              .gemm = gemm,
-                                              .indirect = indirect};
+    const struct tp_device_options options = {
+        .index = info->index, .threads = 1, .head_width = 12, .gemm = gemm, .indirect = indirect};
     ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
     return device;
 }
 
 START_TEST(lists_what_a_device_is)
 {
-    for (int i = 0; i < n_infos; i++) {
+    struct tp_device_info *infos;
+    int count;
+
+    ck_assert_int_eq(tp_devices_list(&infos, &count), TP_OK);
+    for (int i = 0; i < count; i++) {
         ck_assert_ptr_nonnull(strchr(infos[i].index, ':'));
         ck_assert_uint_gt(strlen(infos[i].name), 0);
         ck_assert_int_gt(infos[i].compute_units, 0);
         ck_assert_uint_gt(infos[i].memory, 0);
         ck_assert_uint_gt(infos[i].max_buffer, 0);
     }
+    free(infos);
 }
 END_TEST
 
@@ -82,7 +83,7 @@ END_TEST
 
 START_TEST(refuses_host_blas_without_host_memory)
 {
-    const struct tp_device_options options = {.index = infos[0].index,
+    const struct tp_device_options options = {.index = info->index,
                                               .threads = 1,
                                               .head_width = 12,
                                               .gemm = TP_GEMM_CBLAS,
@@ -197,11 +198,9 @@ END_TEST
 
 int main(void)
 {
-    tp_device_limit_threads(2);
-    if (tp_devices_list(&infos, &n_infos) != TP_OK || n_infos == 0) {
-        fprintf(stderr, "no OpenCL device\n");
+    info = test_device();
+    if (info == NULL)
         return SKIPPED;
-    }
     Suite *suite = suite_create("device");
     TCase *test = tcase_create("device");
     tcase_add_test(test, lists_what_a_device_is);
@@ -214,7 +213,5 @@ int main(void)
     tcase_add_loop_test(test, gemm_overwrites, 0, 2);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
-    const int status = device_run(suite);
-    free(infos);
-    return status;
+    return device_run(suite);
 }

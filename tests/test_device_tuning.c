@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "device/tuning.h"
 #include "device_test.h"
 #include "expect.h"
@@ -266,13 +267,15 @@ END_TEST
 START_TEST(an_open_device_has_its_files_parameters)
 {
     char *folder = scratch_new(), text[TP_TUNING_TEXT];
-    const char *index = first_device();
-    struct tp_device_options options = {
-        .index = index, .threads = 1, .head_width = 8, .gemm = TP_GEMM_CLBLAST};
+    const struct tp_device_info *first = test_device();
+    struct tp_device_options options = {.index = first ? first->index : NULL,
+                                        .threads = 1,
+                                        .head_width = 8,
+                                        .gemm = TP_GEMM_CLBLAST};
     struct tp_device *device;
     struct tp_tuning set;
 
-    if (index == NULL) {
+    if (first == NULL) {
         scratch_free(folder);
         return;
     }
@@ -285,6 +288,7 @@ START_TEST(an_open_device_has_its_files_parameters)
     char *path = tp_tuning_path(&info);
     ck_assert(tp_tuning_start(&info, 0, &set));
     tp_tuning_print(&set, text);
+    ck_assert_int_eq(tp_file_make_parent(path), TP_OK);
     ck_assert_int_eq(tp_tuning_save(path, &info, &set, 12.5, 1.75), TP_OK);
     ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
     ck_assert_str_eq(tp_device_tuning(device), text);

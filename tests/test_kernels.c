@@ -16,8 +16,22 @@
 
 enum { MOST = 20000 };
 
+static const struct tp_device_info *info;
 static struct tp_device *device;
 static struct tp_arena *arena;
+
+static void open_device(int head_width)
+{
+    const struct tp_device_options options = {
+        .index = info->index, .threads = 1, .head_width = head_width, .kernels = test_style};
+    ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
+    ck_assert_int_eq(tp_device_kernels(device), test_style);
+}
+
+static void close_device(void)
+{
+    tp_device_close(device);
+}
 
 static struct tp_view upload(const float *values, size_t count)
 {
@@ -46,6 +60,11 @@ static float wave(size_t i, double size)
 
 static const size_t lengths[] = {1, 15, 16, 17, 31, 64, 100, 4095, 4096, 4097, 12345};
 enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
+
+static void open_narrow(void)
+{
+    open_device(12);
+}
 
 static void setup(void)
 {
@@ -434,7 +453,7 @@ END_TEST
 
 /* --- attention with dropped weights, against plain loops in double precision */
 
-enum { HEADS = 3, SEQUENCES = 2, TOKENS = 45, WIDEST = 64 };
+enum { HEADS = 3, SEQUENCES = 2, TOKENS = 45, WIDEST = 256 };
 
 /* One slice's numbers: rows are [row][head][d], caches [sequence][head][token][stride]. */
 struct attention_case {
@@ -460,15 +479,17 @@ static void fill_case(struct attention_case *a)
 {
     const struct tp_attention *w = &a->where;
 
+    const double one = w->D <= 64 ? 1 : 8 / sqrt(w->D); /* products are no larger in wide heads */
+
     a->stride = (w->D + 15) / 16 * 16;
     for (size_t i = 0; i < row_count(w); i++) {
-        a->query[i] = wave(i, 1.5);
-        a->dout[i] = wave(i + 3, 1.0);
+        a->query[i] = wave(i, 1.5 * one);
+        a->dout[i] = wave(i + 3, one);
     }
     for (size_t i = 0; i < cache_count(a); i++) {
         const bool there = (int)i % a->stride < w->D;
-        a->key[i] = there ? wave(i + 11, 1.5) : 0.0f;
-        a->value[i] = there ? wave(i + 17, 1.0) : 0.0f;
+        a->key[i] = there ? wave(i + 11, 1.5 * one) : 0.0f;
+        a->value[i] = there ? wave(i + 17, one) : 0.0f;
         a->dkey[i] = a->dvalue[i] = there ? 0.25 : 0; /* what later slices added */
     }
 }
@@ -567,8 +588,8 @@ static void check_attention(struct attention_case *a, double p)
     expect_near("dvalue", dvalue, a->dvalue, cache);
 }
 
-static const int head_widths[] = {4, 24, 64};
-static const char *device_index;
+static const int head_widths[] = {4, 24, 64, 80, 256};
+enum { N_HEAD_WIDTHS = sizeof head_widths / sizeof *head_widths };
 
 /* Slices anywhere; the heads of an op rank that is not the first; positions that are no multiple of
  * 4. */
@@ -576,11 +597,8 @@ START_TEST(attention_drops_the_hosts_weights)
 {
     static const int slices[][2] = {{0, 45}, {0, 16}, {7, 13}, {33, 12}, {44, 1}, {0, 1}}; /* P S */
     static struct attention_case a;
-    struct tp_device *usual = device;
-    const struct tp_device_options options = {
-        .index = device_index, .threads = 1, .head_width = head_widths[_i]};
 
-    ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
+    open_device(head_widths[_i]);
     for (size_t i = 0; i < sizeof slices / sizeof *slices; i++)
         for (int dropped = 0; dropped < 2; dropped++) {
             setup();
@@ -595,22 +613,17 @@ START_TEST(attention_drops_the_hosts_weights)
             check_attention(&a, 0.3 * dropped);
             teardown();
         }
-    tp_device_close(device);
-    device = usual;
+    close_device();
 }
 END_TEST
 
-int main(void)
+/* Case names are for CK_RUN_CASE. */
+static void add_cases(Suite *suite, void (*use_style)(void), const char *kernels,
+                      const char *attending)
 {
-    device_index = first_device();
-    if (device_index == NULL)
-        return SKIPPED;
-    const struct tp_device_options options = {
-        .index = device_index, .threads = 1, .head_width = 12};
-    if (tp_device_open(&options, &device) != TP_OK)
-        return 1;
-    Suite *suite = suite_create("kernels");
-    TCase *test = tcase_create("kernels");
+    TCase *test = tcase_create(kernels);
+    tcase_add_unchecked_fixture(test, use_style, NULL);
+    tcase_add_unchecked_fixture(test, open_narrow, close_device);
     tcase_add_checked_fixture(test, setup, teardown);
     tcase_add_loop_test(test, flat_kernels_touch_their_elements_only, 0, N_LENGTHS);
     tcase_add_loop_test(test, adamw_is_the_formula, 0, N_LENGTHS);
@@ -624,11 +637,20 @@ int main(void)
     tcase_add_loop_test(test, layer_norm_holds_for_constant_and_offset_rows, 0, N_LENGTHS);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
-    TCase *attention = tcase_create("attention"); /* opens devices of its own */
-    tcase_add_loop_test(attention, attention_drops_the_hosts_weights, 0, 3);
+    TCase *attention = tcase_create(attending); /* opens a device for each head width */
+    tcase_add_unchecked_fixture(attention, use_style, NULL);
+    tcase_add_loop_test(attention, attention_drops_the_hosts_weights, 0, N_HEAD_WIDTHS);
     tcase_set_timeout(attention, 300);
     suite_add_tcase(suite, attention);
-    const int status = device_run(suite);
-    tp_device_close(device);
-    return status;
+}
+
+int main(void)
+{
+    info = test_device();
+    if (info == NULL)
+        return SKIPPED;
+    Suite *suite = suite_create("kernels");
+    add_cases(suite, test_cpu_style, "cpu", "cpu_attention");
+    add_cases(suite, test_gpu_style, "gpu", "gpu_attention");
+    return device_run(suite);
 }

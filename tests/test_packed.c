@@ -256,11 +256,14 @@ END_TEST
 
 int main(void)
 {
-    const char *index = first_device();
-    if (index == NULL)
+    const struct tp_device_info *info = test_device();
+    if (info == NULL)
         return SKIPPED;
-    const struct tp_device_options options = {
-        .index = index, .threads = 1, .head_width = 12, .gemm = TP_GEMM_PACKED};
+    const struct tp_device_options options = {.index = info->index,
+                                              .threads = 1,
+                                              .head_width = 12,
+                                              .gemm = TP_GEMM_PACKED,
+                                              .kernels = TP_KERNELS_CPU};
     if (tp_device_open(&options, &device) != TP_OK)
         return 1;
     Suite *suite = suite_create("packed");

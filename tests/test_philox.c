@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The devices' Philox (cl/philox.cl) against known answers, through a kernel of its own. */
+/* The devices' Philox (cl/philox.cl) against known answers, through a kernel of its own for each
+ * style. */
 #include "config.h"
 
 #include <check.h>
@@ -26,42 +27,55 @@ static const struct {
      {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
-/* Every second lane has the counter, the others its complement: lanes must not meet. x holds the
- * counter and gets the first and the last lane that have it, of both widths. */
-static const char kernel_source[] =
-    "kernel void known(global uint *x, ulong key)\n"
-    "{\n"
-    "    const uint4 flip = (uint4)(0, ~0u, 0, ~0u);\n"
-    "    uint4 a = flip ^ x[0], b = flip ^ x[1], c = flip ^ x[2], d = flip ^ x[3];\n"
-    "    const uint16 flips = (uint16)(flip, flip, flip, flip);\n"
-    "    uint16 e = flips ^ x[0], f = flips ^ x[1], g = flips ^ x[2], h = flips ^ x[3];\n"
-    "    philox4(&a, &b, &c, &d, key);\n"
-    "    philox16(&e, &f, &g, &h, key);\n"
-    "    vstore4((uint4)(a.s0, b.s0, c.s0, d.s0), 0, x);\n"
-    "    vstore4((uint4)(a.s2, b.s2, c.s2, d.s2), 1, x);\n"
-    "    vstore4((uint4)(e.s0, f.s0, g.s0, h.s0), 2, x);\n"
-    "    vstore4((uint4)(e.se, f.se, g.se, h.se), 3, x);\n"
-    "}\n";
+/* x holds the counter and gets four answers. Lanes: every second one has the counter, the others
+ * its complement, since they must not meet; the first and the last that have it answer, of both
+ * widths. */
+static const char *const kernel_sources[] = {
+    [TP_KERNELS_CPU] =
+        "kernel void known(global uint *x, ulong key)\n"
+        "{\n"
+        "    const uint4 flip = (uint4)(0, ~0u, 0, ~0u);\n"
+        "    uint4 a = flip ^ x[0], b = flip ^ x[1], c = flip ^ x[2], d = flip ^ x[3];\n"
+        "    const uint16 flips = (uint16)(flip, flip, flip, flip);\n"
+        "    uint16 e = flips ^ x[0], f = flips ^ x[1], g = flips ^ x[2], h = flips ^ x[3];\n"
+        "    philox4(&a, &b, &c, &d, key);\n"
+        "    philox16(&e, &f, &g, &h, key);\n"
+        "    vstore4((uint4)(a.s0, b.s0, c.s0, d.s0), 0, x);\n"
+        "    vstore4((uint4)(a.s2, b.s2, c.s2, d.s2), 1, x);\n"
+        "    vstore4((uint4)(e.s0, f.s0, g.s0, h.s0), 2, x);\n"
+        "    vstore4((uint4)(e.se, f.se, g.se, h.se), 3, x);\n"
+        "}\n",
+    [TP_KERNELS_GPU] = "kernel void known(global uint *x, ulong key)\n"
+                       "{\n"
+                       "    uint a = x[0], b = x[1], c = x[2], d = x[3];\n"
+                       "    philox(&a, &b, &c, &d, key);\n"
+                       "    for (int i = 0; i < 4; i++)\n"
+                       "        vstore4((uint4)(a, b, c, d), i, x);\n"
+                       "}\n",
+};
 
 static cl_device_id device;
 static cl_context context;
 
-/* All kernels of the program with that one behind them. */
-static cl_program build(void)
+/* All kernels of the style with that one behind them. */
+static cl_program build(enum tp_kernel_style style)
 {
-    const cl_uint count = (cl_uint)tp_kernel_source_lines + 1;
+    const struct tp_kernel_source *source = &tp_kernel_sources[style];
+    const cl_uint count = (cl_uint)source->count + 1;
     const char **lines = malloc(count * sizeof *lines);
     cl_int code;
 
     ck_assert_ptr_nonnull(lines);
     for (cl_uint i = 0; i + 1 < count; i++)
-        lines[i] = tp_kernel_source[i];
-    lines[count - 1] = kernel_source;
+        lines[i] = source->lines[i];
+    lines[count - 1] = kernel_sources[style];
     cl_program program = clCreateProgramWithSource(context, count, lines, NULL, &code);
     free(lines);
     ck_assert_int_eq(code, CL_SUCCESS);
     ck_assert_int_eq(clBuildProgram(program, 1, &device,
-                                    "-cl-std=CL1.2 -DHEAD_WIDTH=16 -DHEAD_STRIDE=16", NULL, NULL),
+                                    "-cl-std=CL1.2 -DHEAD_WIDTH=16 -DHEAD_STRIDE=16 -DGROUP=16 "
+                                    "-DVECTOR_WIDTH=4",
+                                    NULL, NULL),
                      CL_SUCCESS);
     return program;
 }
@@ -69,7 +83,7 @@ static cl_program build(void)
 START_TEST(known_answers)
 {
     cl_int code;
-    cl_program program = build();
+    cl_program program = build((enum tp_kernel_style)_i);
     cl_kernel kernel = clCreateKernel(program, "known", &code);
     ck_assert_int_eq(code, CL_SUCCESS);
     cl_command_queue queue = clCreateCommandQueue(context, device, 0, &code);
@@ -99,21 +113,32 @@ START_TEST(known_answers)
 }
 END_TEST
 
+/* The handle of a device with that index. */
+static cl_device_id find(const char *index)
+{
+    cl_platform_id platforms[16];
+    cl_device_id devices[64];
+    int p, d;
+    if (sscanf(index, "%d:%d", &p, &d) != 2 ||
+        clGetPlatformIDs(16, platforms, NULL) != CL_SUCCESS ||
+        clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 64, devices, NULL) != CL_SUCCESS)
+        exit(EXIT_FAILURE);
+    return devices[d];
+}
+
 int main(void)
 {
-    cl_platform_id platform;
+    const struct tp_device_info *info = test_device();
     cl_int code;
-    if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS ||
-        clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS) {
-        fprintf(stderr, "no OpenCL device\n");
+    if (info == NULL)
         return SKIPPED;
-    }
+    device = find(info->index);
     context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
     if (code != CL_SUCCESS)
         return 1;
     Suite *suite = suite_create("philox");
     TCase *test = tcase_create("philox");
-    tcase_add_test(test, known_answers);
+    tcase_add_loop_test(test, known_answers, TP_KERNELS_CPU, TP_KERNELS_GPU + 1);
     tcase_set_timeout(test, 300);
     suite_add_tcase(suite, test);
     const int status = device_run(suite);

@@ -16,6 +16,11 @@ struct tp_device;
 enum tp_gemm_provider { TP_GEMM_AUTO, TP_GEMM_CLBLAST, TP_GEMM_CBLAS, TP_GEMM_PACKED };
 extern const char *const tp_gemm_choices[]; /* for options: "auto", ...; NULL-terminated */
 
+/* Kernels come in two styles: a work-item takes a row, with explicit vectors, or a work-group does,
+ * with local memory. Both compute the same, each in its own order of sums. */
+enum tp_kernel_style { TP_KERNELS_AUTO, TP_KERNELS_CPU, TP_KERNELS_GPU };
+extern const char *const tp_kernel_styles[]; /* for options, as above */
+
 struct tp_device_info {
     char index[16]; /* "platform:device", as --device takes it */
     char platform[128], name[128], version[128], driver[64];
@@ -55,14 +60,15 @@ struct tp_device_options {
     int threads;       /* for host BLAS */
     int head_width;    /* D the kernels are built for */
     enum tp_gemm_provider gemm;
-    bool untuned; /* CLBlast with its own parameters, whatever has been tuned */
+    bool untuned;                 /* CLBlast with its own parameters, whatever has been tuned */
+    enum tp_kernel_style kernels; /* auto: cpu on CPUs that have vectors */
     bool
         indirect; /* treat a device that shares the host's memory as one that does not; for tests */
 };
 
 /* Opens a device and builds the kernels (from the cache, when the same were built before). Local.
  * TP_ERR_DEVICE with the build log, TP_ERR_MEMORY. TP_ERR_USAGE when the gemm provider is not
- * there. */
+ * there or the device cannot run kernels of that style. */
 enum tp_status tp_device_open(const struct tp_device_options *options, struct tp_device **device);
 void tp_device_close(struct tp_device *device);
 
@@ -73,6 +79,7 @@ enum tp_gemm_provider tp_device_gemm(const struct tp_device *device);
 enum tp_gemm_provider tp_device_plain_gemm(const struct tp_device *device);
 /* The parameters that CLBlast has from a file (device/tuning.h), as text; NULL: its own. */
 const char *tp_device_tuning(const struct tp_device *device);
+enum tp_kernel_style tp_device_kernels(const struct tp_device *device); /* never auto */
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint);
 
 /* Versions and build facts for doctor: OpenCL, CLBlast and CBLAS in one line. Local. */

@@ -5,9 +5,14 @@
 
 #include <stddef.h>
 
-/* All lines of all files, each ending in a newline, with a #line before each file so that a build
- * log names it. */
-extern const char *const tp_kernel_source[];
-extern const size_t tp_kernel_source_lines;
+#include "device/device.h"
+
+/* All lines of a style's files, each ending in a newline, with a #line before each file so that a
+ * build log names it. */
+struct tp_kernel_source {
+    const char *const *lines;
+    size_t count;
+};
+extern const struct tp_kernel_source tp_kernel_sources[]; /* by style, but for auto */
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launchers of the kernels in cl/, one per kernel, in the order outputs, inputs, sizes. Each
- * enqueues and does not wait; each returns TP_ERR_DEVICE when the call fails. Views point at
- * row-major float matrices unless said otherwise. A unit's rows are [sequences][tokens] as in
- * model/slice.h. */
+/* Launchers of the kernels in cl/, one per kernel and for both styles, in the order outputs,
+ * inputs, sizes. Each enqueues and does not wait; each returns TP_ERR_DEVICE when the call fails.
+ * Views point at row-major float matrices unless said otherwise. A unit's rows are
+ * [sequences][tokens] as in model/slice.h. */
 #ifndef TP_DEVICE_KERNELS_H
 #define TP_DEVICE_KERNELS_H
 
@@ -24,7 +24,7 @@ enum tp_status tp_layer_norm_again(struct tp_device *device, struct tp_view y, s
                                    struct tp_view bias, size_t rows, int C);
 
 /* dx[rows, C] = beta dx + gradient through the norm, beta 0 or 1; dweight[C] and dbias[C] are added
- * to, summing rows in order. */
+ * to, summing rows in one order. */
 enum tp_status tp_layer_norm_backward(struct tp_device *device, struct tp_view dx,
                                       struct tp_view dweight, struct tp_view dbias,
                                       struct tp_view dy, struct tp_view x,
@@ -63,7 +63,7 @@ enum tp_status tp_bias_gelu_forward(struct tp_device *device, struct tp_view y, 
 enum tp_status tp_gelu_backward(struct tp_device *device, struct tp_view y, struct tp_view dh,
                                 struct tp_view h, size_t rows, int N);
 
-/* dbias[N] += sum over rows of dy[rows, N], in order. */
+/* dbias[N] += sum over rows of dy[rows, N], in one order. */
 enum tp_status tp_bias_backward(struct tp_device *device, struct tp_view dbias, struct tp_view dy,
                                 size_t rows, int N);
 

@@ -29,8 +29,8 @@ enum tp_status tp_profiler_run(struct tp_worker *worker, double seconds,
                                struct tp_profile **profile, struct tp_profiler_report *report);
 
 /* The same, but from a file of the cache folder when the same was measured before: devices, driver,
- * threads, gemm, shapes and this version of the program are its key; report->seconds is 0 then. A
- * new profile is kept there. Collective over the worker's ranks. */
+ * threads, gemm, kernels, shapes and this version of the program are its key; report->seconds is 0
+ * then. A new profile is kept there. Collective over the worker's ranks. */
 enum tp_status tp_profiler_cached(struct tp_worker *worker, double seconds,
                                   struct tp_profile **profile, struct tp_profiler_report *report);
 

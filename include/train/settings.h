@@ -26,7 +26,8 @@ struct tp_settings {
     const char *slices;
 
     /* devices */
-    int gemm; /* enum tp_gemm_provider */
+    int gemm;    /* enum tp_gemm_provider */
+    int kernels; /* enum tp_kernel_style */
     const char *device, *memory;
     int threads;
 

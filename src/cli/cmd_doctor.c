@@ -31,6 +31,7 @@ static const struct tp_gemm timed = {.m = 256, .n = 768, .k = 768};
 /* What a rank found out about its device. Plain memory: it is exchanged as bytes. */
 struct finding {
     int gemm, plain;  /* enum tp_gemm_provider: what was asked for, and what is without panels */
+    int kernels;      /* enum tp_kernel_style */
     char tuning[256]; /* the file that CLBlast's parameters are from; "": its own */
     double error, gflops[2]; /* plain, by panels */
 };
@@ -55,6 +56,7 @@ static enum tp_status examine(struct tp_device *device, struct finding *finding)
     finding->gemm = (int)tp_device_gemm(device);
     finding->plain = (int)tp_device_plain_gemm(device);
     name_tuning(device, finding);
+    finding->kernels = (int)tp_device_kernels(device);
     for (int i = 0; i < CHECKS; i++) {
         double error;
         TP_TRY(tp_gemm_check(device, &checks[i], &error));
@@ -73,7 +75,8 @@ static enum tp_status open_and_examine(const struct tp_settings *settings,
     struct tp_device_options options = {.index = mine->index,
                                         .threads = mine->threads,
                                         .head_width = 64,
-                                        .gemm = (enum tp_gemm_provider)settings->gemm};
+                                        .gemm = (enum tp_gemm_provider)settings->gemm,
+                                        .kernels = (enum tp_kernel_style)settings->kernels};
     struct tp_device *device;
 
     TP_TRY(tp_device_open(&options, &device));
@@ -121,7 +124,9 @@ static void print_finding(int rank, const struct finding *finding)
 {
     const bool packed = finding->gemm == TP_GEMM_PACKED;
 
-    printf("rank %-6d gemm by %s: right to %.1e, %.1f GFLOP/s on %zu x %zu x %zu\n", rank,
+    printf("rank %-6d kernels as for a %s; gemm by %s: right to %.1e, %.1f GFLOP/s on %zu x %zu x "
+           "%zu\n",
+           rank, tp_kernel_styles[finding->kernels],
            tp_gemm_choices[packed ? finding->gemm : finding->plain], finding->error,
            finding->gflops[packed], timed.m, timed.n, timed.k);
     if (finding->gemm == TP_GEMM_AUTO)
@@ -212,7 +217,7 @@ free_lists:
 const struct tp_command tp_command_doctor = {
     .name = "doctor",
     .summary = "versions, devices, what each rank would get, and whether training can work",
-    .options = (const char *const[]){"gemm", "device", "threads", NULL},
+    .options = (const char *const[]){"gemm", "kernels", "device", "threads", NULL},
     .required = (const char *const[]){NULL},
     .run = doctor,
 };

@@ -28,6 +28,7 @@ const struct tp_command tp_command_eval = {
                                      "group-size",
                                      "watchdog",
                                      "gemm",
+                                     "kernels",
                                      "device",
                                      "threads",
                                      "memory",

@@ -26,6 +26,7 @@ const struct tp_command tp_command_generate = {
                                      "tensor-model-parallel-size",
                                      "watchdog",
                                      "gemm",
+                                     "kernels",
                                      "device",
                                      "threads",
                                      "memory",

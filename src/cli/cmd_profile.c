@@ -67,11 +67,11 @@ static enum tp_status run(const struct tp_settings *settings, struct tp_comm *wo
 const struct tp_command tp_command_profile = {
     .name = "profile",
     .summary = "measure what devices and links take, for plan and simulate",
-    .options =
-        (const char *const[]){"model", "num-layers", "hidden-size", "num-attention-heads",
-                              "vocab-size", "load", "seq-length", "global-batch-size",
-                              "pipeline-model-parallel-size", "tensor-model-parallel-size", "data",
-                              "budget", "gemm", "device", "threads", "memory", "o", NULL},
+    .options = (const char *const[]){"model", "num-layers", "hidden-size", "num-attention-heads",
+                                     "vocab-size", "load", "seq-length", "global-batch-size",
+                                     "pipeline-model-parallel-size", "tensor-model-parallel-size",
+                                     "data", "budget", "gemm", "kernels", "device", "threads",
+                                     "memory", "o", NULL},
     .required = (const char *const[]){NULL},
     .run = run,
 };

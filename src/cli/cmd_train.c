@@ -94,6 +94,7 @@ const struct tp_command tp_command_train = {
                                      "save-gradients",
                                      "metrics",
                                      "gemm",
+                                     "kernels",
                                      "device",
                                      "threads",
                                      "memory",

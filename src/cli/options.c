@@ -80,6 +80,9 @@ static const struct tp_option table[] = {
     {"gemm", NULL, CHOICE(tp_gemm_choices), FIELD(gemm), .initial = "auto", .argument = "NAME",
      .help = "matrix products by: clblast, cblas (the host's BLAS), packed (panels, for CPUs), or "
              "auto, the faster of the last two for each product"},
+    {"kernels", NULL, CHOICE(tp_kernel_styles), FIELD(kernels), .initial = "auto",
+     .argument = "STYLE",
+     .help = "a row a work-item or a work-group: cpu, gpu, auto (as the device is)"},
     {"device", NULL, TEXT, FIELD(device), .argument = "SEL",
      .help =
          "OpenCL device: index, name, type, or a list 0=cpu,1=gpu (round robin when not given)"},

@@ -232,13 +232,8 @@ static enum tp_status open_queues(struct tp_device *device, cl_platform_id platf
     return TP_OK;
 }
 
-static bool is_cpu(const struct tp_device *device)
-{
-    return strcmp(device->info.type, "cpu") == 0;
-}
-
 /* Without panels it is the host's BLAS where it can be, as that measured 5 to 25 times CLBlast's
- * default speed. Panels are for CPUs; there auto is decided product by product. */
+ * default speed. Panels are of the kernels for CPUs; there auto is decided product by product. */
 static enum tp_status choose_gemm(struct tp_device *device, const struct tp_device_options *options)
 {
     const bool cblas = tp_host_blas_init(device, options->threads);
@@ -246,11 +241,44 @@ static enum tp_status choose_gemm(struct tp_device *device, const struct tp_devi
         return tp_fail(TP_ERR_USAGE,
                        "--gemm cblas: %s cannot use the host's BLAS; expected auto or clblast",
                        device->info.name);
-    if (options->gemm == TP_GEMM_PACKED && !is_cpu(device))
-        return tp_fail(TP_ERR_USAGE, "--gemm packed: %s is no CPU; expected auto or clblast",
+    const bool panels = device->style == TP_KERNELS_CPU;
+    if (options->gemm == TP_GEMM_PACKED && !panels)
+        return tp_fail(TP_ERR_USAGE,
+                       "--gemm packed: %s runs the kernels for GPUs; expected auto or clblast",
                        device->info.name);
     device->plain = cblas && options->gemm != TP_GEMM_CLBLAST ? TP_GEMM_CBLAS : TP_GEMM_CLBLAST;
-    device->gemm = options->gemm == TP_GEMM_AUTO && !is_cpu(device) ? device->plain : options->gemm;
+    device->gemm = options->gemm == TP_GEMM_AUTO && !panels ? device->plain : options->gemm;
+    return TP_OK;
+}
+
+const char *const tp_kernel_styles[] = {"auto", "cpu", "gpu", NULL};
+
+/* Work-items of a group of the gpu style: as many as there should be, and as its tiles need. */
+enum { MOST_ITEMS = 256, LEAST_ITEMS = 16 };
+
+/* Settles the style, and with it the local size. A CPU without vectors is one that a driver for
+ * GPUs emulates: it takes minutes to compile explicit ones. */
+static enum tp_status choose_kernels(struct tp_device *device, enum tp_kernel_style asked)
+{
+    const bool cpu = strcmp(device->info.type, "cpu") == 0;
+    size_t most;
+    cl_uint width;
+    TP_CL(clGetDeviceInfo(device->id, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(most), &most, NULL));
+    TP_CL(clGetDeviceInfo(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof(width), &width,
+                          NULL));
+    device->style = asked;
+    if (asked == TP_KERNELS_AUTO)
+        device->style = (cpu && width > 1) || most < LEAST_ITEMS ? TP_KERNELS_CPU : TP_KERNELS_GPU;
+    if (device->style == TP_KERNELS_CPU) {
+        device->local = cpu || most < 64 ? 1 : 64;
+        return TP_OK;
+    }
+    if (most < LEAST_ITEMS)
+        return tp_fail(TP_ERR_USAGE,
+                       "--kernels gpu: %s has %zu work-items in a group; expected %d or more",
+                       device->info.name, most, LEAST_ITEMS);
+    for (device->local = MOST_ITEMS; device->local > most;)
+        device->local /= 2;
     return TP_OK;
 }
 
@@ -260,9 +288,9 @@ static enum tp_status open_device(struct tp_device *device, const struct tp_devi
     TP_TRY(find_handle(options->index, &handle));
     TP_TRY(describe(&handle, &device->info));
     device->id = handle.id;
-    device->local = is_cpu(device) ? 1 : 64;
     device->threads = options->threads;
     device->align = 4096;
+    TP_TRY(choose_kernels(device, options->kernels));
     TP_TRY(open_queues(device, handle.platform_id));
     device->direct = !options->indirect && tp_memory_is_direct(device);
     TP_TRY(choose_gemm(device, options));
@@ -318,6 +346,11 @@ enum tp_gemm_provider tp_device_plain_gemm(const struct tp_device *device)
 const char *tp_device_tuning(const struct tp_device *device)
 {
     return device->tuning[0] != '\0' ? device->tuning : NULL;
+}
+
+enum tp_kernel_style tp_device_kernels(const struct tp_device *device)
+{
+    return device->style;
 }
 
 void tp_device_footprint(const struct tp_device *device, struct tp_footprint *footprint)

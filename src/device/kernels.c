@@ -27,14 +27,16 @@ static cl_int set_argument(cl_kernel kernel, cl_uint *index, const struct argume
     return CL_INVALID_ARG_VALUE;
 }
 
-enum tp_status tp_launch(struct tp_device *device, enum tp_kernel which, size_t items,
+enum tp_status tp_launch(struct tp_device *device, enum tp_kernel which, size_t shares,
                          const struct argument *arguments, size_t count)
 {
     cl_kernel kernel = device->kernels[which];
-    const size_t local = device->local, global = (items + local - 1) / local * local;
+    const size_t local = device->local;
+    const size_t groups = device->style == TP_KERNELS_GPU ? shares : blocks(shares, local);
+    const size_t global = groups * local;
     cl_uint index = 0;
     cl_int code = CL_SUCCESS;
-    if (items == 0)
+    if (shares == 0)
         return TP_OK;
     for (size_t i = 0; i < count && code == CL_SUCCESS; i++)
         code = set_argument(kernel, &index, &arguments[i]);
@@ -45,8 +47,14 @@ enum tp_status tp_launch(struct tp_device *device, enum tp_kernel which, size_t 
                               : tp_cl_fail(tp_kernel_names[which], code, __FILE__, __LINE__);
 }
 
-/* Columns of a block in kernels that sum over rows; COLUMNS of cl/prelude.cl. */
-enum { COLUMNS = 64 };
+/* Most kernels' shares are rows, or blocks of a flat array. Where the styles differ: columns of a
+ * block in kernels that sum over rows, and queries of a tile, as in cl/cpu/ and cl/gpu/. */
+static const struct {
+    size_t columns, queries;
+} shares[] = {
+    [TP_KERNELS_CPU] = {.columns = 64, .queries = TP_LANES},
+    [TP_KERNELS_GPU] = {.columns = 16, .queries = 32},
+};
 
 enum tp_status tp_layer_norm_forward(struct tp_device *device, struct tp_view y,
                                      struct tp_view statistics, struct tp_view x,
@@ -115,13 +123,18 @@ enum tp_status tp_gelu_backward(struct tp_device *device, struct tp_view y, stru
 enum tp_status tp_bias_backward(struct tp_device *device, struct tp_view dbias, struct tp_view dy,
                                 size_t rows, int N)
 {
-    return LAUNCH(device, TP_KERNEL_BIAS_BACKWARD, blocks((size_t)N, COLUMNS), VIEW(dbias),
-                  VIEW(dy), SIZE(rows), INT(N));
+    return LAUNCH(device, TP_KERNEL_BIAS_BACKWARD, blocks((size_t)N, shares[device->style].columns),
+                  VIEW(dbias), VIEW(dy), SIZE(rows), INT(N));
 }
 
 static size_t unit_rows(const struct tp_attention *where)
 {
     return (size_t)where->sequences * (size_t)where->S;
+}
+
+static size_t unit_heads(const struct tp_attention *where)
+{
+    return (size_t)where->sequences * (size_t)where->H;
 }
 
 /* The place of a slice as arguments, as all attention kernels end; some then need masks. */
@@ -155,10 +168,10 @@ enum tp_status tp_attention_forward(struct tp_device *device, struct tp_view out
                                     struct tp_view value, const struct tp_attention *where,
                                     const struct tp_dropout *dropout)
 {
-    const size_t tiles = blocks((size_t)where->S, TP_LANES);
-    return LAUNCH(device, TP_KERNEL_ATTENTION_FORWARD,
-                  (size_t)where->sequences * (size_t)where->H * tiles, VIEW(out), VIEW(lse),
-                  VIEW(query), VIEW(key), VIEW(value), WHERE(where), MASKS(where, dropout));
+    const size_t tiles = blocks((size_t)where->S, shares[device->style].queries);
+    return LAUNCH(device, TP_KERNEL_ATTENTION_FORWARD, unit_heads(where) * tiles, VIEW(out),
+                  VIEW(lse), VIEW(query), VIEW(key), VIEW(value), WHERE(where),
+                  MASKS(where, dropout));
 }
 
 enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dquery,
@@ -168,9 +181,14 @@ enum tp_status tp_attention_backward(struct tp_device *device, struct tp_view dq
                                      const struct tp_attention *where,
                                      const struct tp_dropout *dropout)
 {
-    return LAUNCH(device, TP_KERNEL_ATTENTION_BACKWARD, (size_t)where->sequences * (size_t)where->H,
-                  VIEW(dquery), VIEW(dkey), VIEW(dvalue), VIEW(dout), VIEW(out), VIEW(lse),
-                  VIEW(query), VIEW(key), VIEW(value), WHERE(where), MASKS(where, dropout));
+    /* A share has its keys for itself: all of a head in a work-item, a tile of them in a group. */
+    const size_t tiles =
+        device->style == TP_KERNELS_GPU
+            ? blocks((size_t)where->P + (size_t)where->S, shares[device->style].queries)
+            : 1;
+    return LAUNCH(device, TP_KERNEL_ATTENTION_BACKWARD, unit_heads(where) * tiles, VIEW(dquery),
+                  VIEW(dkey), VIEW(dvalue), VIEW(dout), VIEW(out), VIEW(lse), VIEW(query),
+                  VIEW(key), VIEW(value), WHERE(where), MASKS(where, dropout));
 }
 
 enum tp_status tp_embedding_forward(struct tp_device *device, struct tp_view x,
@@ -189,9 +207,13 @@ enum tp_status tp_embedding_backward(struct tp_device *device, struct tp_view dw
                                      const struct tp_tokens_at *where, int C,
                                      const struct tp_vocabulary *own)
 {
-    return LAUNCH(device, TP_KERNEL_EMBEDDING_BACKWARD, blocks((size_t)C, COLUMNS), VIEW(dwte),
-                  VIEW(dwpe), VIEW(tokens), VIEW(dx), INT(where->sequences), INT(where->S),
-                  INT(where->P), INT(where->T), INT(C), INT(own->first), INT(own->count));
+    /* A share has rows of the tables for itself: some of all their columns, or those of a token. */
+    const size_t rows = (size_t)where->sequences * (size_t)where->S;
+    return LAUNCH(
+        device, TP_KERNEL_EMBEDDING_BACKWARD,
+        device->style == TP_KERNELS_GPU ? rows : blocks((size_t)C, shares[device->style].columns),
+        VIEW(dwte), VIEW(dwpe), VIEW(tokens), VIEW(dx), INT(where->sequences), INT(where->S),
+        INT(where->P), INT(where->T), INT(C), INT(own->first), INT(own->count));
 }
 
 enum tp_status tp_logits_max(struct tp_device *device, struct tp_view top, struct tp_view logits,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How this layer's launchers enqueue a kernel: LAUNCH(device, which, items, VIEW(y), SIZE(count)).
+/* How this layer's launchers enqueue a kernel: LAUNCH(device, which, shares, VIEW(y), SIZE(count)).
  */
 #ifndef TP_DEVICE_LAUNCH_H
 #define TP_DEVICE_LAUNCH_H
@@ -26,15 +26,16 @@ struct argument {
 #define FLOAT(x) {FLOAT, {.number = (float)(x)}}
 /* clang-format on */
 
-/* Enqueues a kernel over items work-items; those beyond, up to whole groups, return at once. */
-enum tp_status tp_launch(struct tp_device *device, enum tp_kernel which, size_t items,
+/* Enqueues a kernel over so many shares of its work: a work-item does each, those beyond, up to
+ * whole groups, returning at once; in the style of GPUs a work-group does. */
+enum tp_status tp_launch(struct tp_device *device, enum tp_kernel which, size_t shares,
                          const struct argument *arguments, size_t count);
 
-#define LAUNCH(device, which, items, ...)                                                          \
-    tp_launch(device, which, items, (const struct argument[]){__VA_ARGS__},                        \
+#define LAUNCH(device, which, shares, ...)                                                         \
+    tp_launch(device, which, shares, (const struct argument[]){__VA_ARGS__},                       \
               sizeof((const struct argument[]){__VA_ARGS__}) / sizeof(struct argument))
 
-/* Work-items of kernels that take blocks of a size. */
+/* Shares of kernels that take blocks of a size. */
 static inline size_t blocks(size_t count, size_t size)
 {
     return (count + size - 1) / size;

@@ -10,7 +10,7 @@
 #include "device/memory.h"
 #include "device/tuning.h"
 
-/* The kernels, by the names they have in cl/. */
+/* The kernels, by the names they have in cl/. The last ones are for CPUs alone. */
 enum tp_kernel {
     TP_KERNEL_LAYER_NORM_FORWARD,
     TP_KERNEL_LAYER_NORM_AGAIN,
@@ -34,7 +34,8 @@ enum tp_kernel {
     TP_KERNEL_ADD,
     TP_KERNEL_SUM_SQUARES,
     TP_KERNEL_ADAMW,
-    TP_KERNEL_PACKED_GEMM,
+    TP_KERNEL_BOTH_STYLES,
+    TP_KERNEL_PACKED_GEMM = TP_KERNEL_BOTH_STYLES,
     TP_KERNEL_PACKED_GEMM_TRANSPOSED,
     TP_KERNEL_PACKED_WRITE,
     TP_KERNEL_PACKED_WRITE_TRANSPOSED,
@@ -51,6 +52,7 @@ struct tp_device {
     cl_command_queue transfer; /* the host's turns on memory, beside it */
     cl_program program;
     cl_kernel kernels[TP_KERNEL_COUNT];
+    enum tp_kernel_style style; /* never auto */
     size_t local; /* work-items of a work-group, the same for every launch: drivers that specialise
                      a kernel for its local size then compile it once */
     bool direct;  /* buffers are host memory that host and device both use as it is */

@@ -40,18 +40,28 @@ const char *const tp_kernel_names[TP_KERNEL_COUNT] = {
     [TP_KERNEL_PACKED_WRITE_TRANSPOSED] = "packed_write_transposed",
 };
 
+/* PoCL keeps what it compiles by itself, and asked for a program's binary it compiles every kernel
+ * once more, for groups of any size: 8 to 17 seconds that save nothing. */
+static bool keeps_its_own(const struct tp_device *device)
+{
+    return strcmp(device->info.platform, "Portable Computing Language") == 0;
+}
+
 /* Where the built program is kept: a file named for all that it depends on. NULL when there is no
- * place for it. */
+ * place for it or no need. */
 static char *cache_path(const struct tp_device *device, const char *options)
 {
+    if (keeps_its_own(device))
+        return NULL;
     XXH64_state_t *hash = XXH64_createState();
     if (hash == NULL)
         return NULL;
     XXH64_reset(hash, 0);
-    XXH64_update(hash, options, strlen(options) + 1);
-    for (size_t i = 0; i < tp_kernel_source_lines; i++)
-        XXH64_update(hash, tp_kernel_source[i], strlen(tp_kernel_source[i]));
+    const struct tp_kernel_source *source = &tp_kernel_sources[device->style];
     char text[32];
+    XXH64_update(hash, options, strlen(options) + 1);
+    for (size_t i = 0; i < source->count; i++)
+        XXH64_update(hash, source->lines[i], strlen(source->lines[i]));
     snprintf(text, sizeof(text), "%016llx", (unsigned long long)XXH64_digest(hash));
     XXH64_freeState(hash);
     return tp_cache_path(&device->info, text, "bin");
@@ -111,10 +121,11 @@ static enum tp_status report_build(struct tp_device *device, cl_program program,
 static enum tp_status build_source(struct tp_device *device, const char *options, cl_program *built)
 {
     cl_int code;
+    const struct tp_kernel_source *source = &tp_kernel_sources[device->style];
     /* The array of lines is const; OpenCL's parameter is not const all the way down. */
-    const char **lines = (const char **)(size_t)tp_kernel_source;
-    cl_program program = clCreateProgramWithSource(device->context, (cl_uint)tp_kernel_source_lines,
-                                                   lines, NULL, &code);
+    const char **lines = (const char **)(size_t)source->lines;
+    cl_program program =
+        clCreateProgramWithSource(device->context, (cl_uint)source->count, lines, NULL, &code);
     TP_CL(code);
     code = clBuildProgram(program, 1, &device->id, options, NULL, NULL);
     if (code != CL_SUCCESS) {
@@ -128,14 +139,15 @@ static enum tp_status build_source(struct tp_device *device, const char *options
 
 enum tp_status tp_program_build(struct tp_device *device, int head_width)
 {
-    char options[128];
+    char options[160];
     cl_uint vector_width;
     TP_CL(clGetDeviceInfo(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof(vector_width),
                           &vector_width, NULL));
     snprintf(options, sizeof(options),
              "-cl-std=CL1.2 -cl-denorms-are-zero -DHEAD_WIDTH=%d -DHEAD_STRIDE=%d "
-             "-DVECTOR_WIDTH=%u",
-             head_width, (head_width + TP_LANES - 1) / TP_LANES * TP_LANES, vector_width);
+             "-DVECTOR_WIDTH=%u -DGROUP=%zu",
+             head_width, (head_width + TP_LANES - 1) / TP_LANES * TP_LANES, vector_width,
+             device->local);
     char *path = cache_path(device, options);
     if (path != NULL)
         device->program = load_cached(device, path, options);
@@ -147,7 +159,8 @@ enum tp_status tp_program_build(struct tp_device *device, int head_width)
     }
     free(path);
     TP_TRY(status);
-    for (int i = 0; i < TP_KERNEL_COUNT; i++) {
+    const int kernels = device->style == TP_KERNELS_CPU ? TP_KERNEL_COUNT : TP_KERNEL_BOTH_STYLES;
+    for (int i = 0; i < kernels; i++) {
         cl_int code;
         device->kernels[i] = clCreateKernel(device->program, tp_kernel_names[i], &code);
         TP_CL(code);

@@ -174,7 +174,7 @@ enum tp_status tp_gemm_table_complete(struct tp_gemm_table *table, struct tp_dev
         if (!find(table, &kinds[i]) && table->count < TP_CELL_KINDS)
             status = add(table, kept, device, &kinds[i], tokens);
     if (status == TP_OK && path && kept->count > before &&
-        tp_gemm_tables_save(kept, 1, path) != TP_OK)
+        (tp_file_make_parent(path) != TP_OK || tp_gemm_tables_save(kept, 1, path) != TP_OK))
         tp_log(TP_LOG_DEBUG, "%s: measured products are not kept", path);
     free(kept);
     return status;

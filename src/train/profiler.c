@@ -27,7 +27,7 @@ enum { MOST_SEQUENCES = 8 };
 /* What a rank's device is. Plain memory, zeroed first: it is exchanged and compared as bytes. */
 struct kind {
     char name[128], driver[64], type[16], tuning[TP_TUNING_TEXT];
-    int threads, gemm;
+    int threads, gemm, kernels;
     struct tp_footprint footprint;
 };
 
@@ -61,6 +61,7 @@ static void describe(const struct tp_worker *worker, struct kind *kind)
     snprintf(kind->tuning, sizeof kind->tuning, "%s", tuning ? tuning : "");
     kind->threads = mine->threads;
     kind->gemm = mine->gemm;
+    kind->kernels = (int)tp_device_kernels(worker->device);
     tp_device_footprint(worker->device, &kind->footprint);
 }
 

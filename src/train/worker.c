@@ -334,6 +334,7 @@ static enum tp_status open_device(struct tp_worker *worker, const struct tp_work
     struct tp_placement *mine = &worker->placements[tp_comm_rank(worker->world)];
     struct tp_device_options options = {.index = mine->index,
                                         .threads = mine->threads,
+                                        .kernels = (enum tp_kernel_style)worker->settings->kernels,
                                         .head_width = worker->model.n_embd / worker->model.n_head};
     struct tp_gemm_table *recorded = malloc(sizeof *recorded);
 

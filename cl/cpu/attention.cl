@@ -8,8 +8,6 @@
 
 #define TILE LANES
 #define KEYS 8
-#define D HEAD_WIDTH
-#define DS HEAD_STRIDE
 
 kernel void qkv_split(global float *query, ulong query0, global float *key, ulong key0,
                       global float *value, ulong value0, const global float *qkv, ulong qkv0,

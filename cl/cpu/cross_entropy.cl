@@ -2,12 +2,6 @@
 // Rows [first, first + rows) of a unit, over columns [begin, begin + V) of the vocabulary. In three steps,
 // between which ranks with other columns combine what the first two find of each row.
 
-// Where a row's token is in [sequences, T].
-ulong place_of(ulong row, int S, int P, int T)
-{
-    return row / S * T + P + row % S;
-}
-
 kernel void logits_max(global float *top, ulong top0, const global float *logits, ulong logits0, ulong rows,
                        int V)
 {

@@ -22,8 +22,8 @@
 #define SUM_VECTORS 1
 #endif
 
-// OpenCL's prefetch() is empty in drivers for CPUs.
-#if defined(__has_builtin)
+// OpenCL's prefetch() is empty in drivers for CPUs; the translator to SPIR-V does not know the compiler's.
+#if defined(__has_builtin) && !defined(__SPIR32__) && !defined(__SPIR64__)
 #if __has_builtin(__builtin_prefetch)
 #define FETCH(x) __builtin_prefetch((const void *)(size_t)(x), 0, 2)
 #endif
