@@ -44,8 +44,9 @@ bool tp_gemm_is_kind(const struct tp_gemm *a, const struct tp_gemm *b); /* are t
 enum tp_status tp_gemm_measure(struct tp_device *device, const struct tp_gemm *kind,
                                struct tp_gemm_times *times);
 
-/* Where what was measured on this device is kept; NULL: nowhere. malloc'd. Local. */
-char *tp_gemm_cache_path(const struct tp_device *device);
+/* Where what was measured on this device is kept, for the products that a text tells from others;
+ * NULL: nowhere. malloc'd. Local. */
+char *tp_gemm_cache_path(const struct tp_device *device, const char *products);
 
 /* Sets what products with the right side in panels do on a device that was opened with auto. Kinds
  * that are not listed go by panels. Local. TP_ERR_MEMORY. */

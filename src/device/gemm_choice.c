@@ -35,11 +35,11 @@ bool tp_gemm_is_kind(const struct tp_gemm *a, const struct tp_gemm *b)
            a->m == b->m && a->n == b->n && a->k == b->k;
 }
 
-char *tp_gemm_cache_path(const struct tp_device *device)
+char *tp_gemm_cache_path(const struct tp_device *device, const char *products)
 {
-    char text[512];
-    snprintf(text, sizeof text, "%s, %s, %d threads, CLBlast %s", PACKAGE_STRING,
-             tp_device_libraries(), device->threads, device->tuning);
+    char text[1024];
+    snprintf(text, sizeof text, "%s, %s, %d threads, CLBlast %s, %s", PACKAGE_STRING,
+             tp_device_libraries(), device->threads, device->tuning, products);
     return tp_cache_path(&device->info, text, "gemm.json");
 }
 

@@ -403,8 +403,11 @@ static enum tp_status measure_products(struct tp_worker *worker, bool train,
     table->gemm = mine->gemm;
     if (mine->gemm != TP_GEMM_AUTO)
         return TP_OK;
+    char products[128];
+    snprintf(products, sizeof products, "C %d, inner %d, V %d, op %d", worker->model.n_embd,
+             worker->model.n_inner, worker->model.vocab_size, grid->op);
     /* Weights that do not change are packed once for all. */
-    char *path = tp_gemm_cache_path(worker->device);
+    char *path = tp_gemm_cache_path(worker->device, products);
     enum tp_status status = tp_gemm_table_complete(table, worker->device, &shape, rows,
                                                    train ? (double)rows : 1e30, path);
     free(path);
