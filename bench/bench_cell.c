@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -147,7 +148,7 @@ static enum tp_status run_unit(const struct bench *b, const struct provider *p,
     TP_TRY(give(b, p, direction, unit));
     TP_TRY(p->stage.begin(p->stage.self, direction, unit));
     for (bool done = false; !done;) {
-        p->stage.rest(p->stage.self, TP_CLOCK_POLL);
+        tp_bell_wait(TP_CLOCK_POLL);
         TP_TRY(p->stage.poll(p->stage.self, direction, unit, &done));
     }
     return take(b, p, direction, unit, result);

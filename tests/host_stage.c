@@ -274,12 +274,6 @@ static enum tp_status poll(void *self, enum tp_direction direction, const struct
     return TP_OK;
 }
 
-static void rest(void *self, double seconds)
-{
-    (void)self;
-    tp_clock_sleep(seconds);
-}
-
 static enum tp_status message_in(void *self, enum tp_direction direction,
                                  const struct tp_unit *unit, float **data, size_t *count)
 {
@@ -443,7 +437,6 @@ struct tp_stage host_stage_seam(struct host_stage *host)
         .self = host,
         .begin = begin,
         .poll = poll,
-        .rest = rest,
         .message_in = message_in,
         .message_in_done = message_in_done,
         .message_out = message_out,

@@ -28,12 +28,9 @@ struct tp_stage {
     enum tp_status (*begin)(void *self, enum tp_direction direction, const struct tp_unit *unit);
 
     /* Is what begin enqueued for the unit computed? Never waits. Asked until done, at most once
-     * after. */
+     * after. A stage that can rings the process's bell when it is. */
     enum tp_status (*poll)(void *self, enum tp_direction direction, const struct tp_unit *unit,
                            bool *done);
-
-    /* Rests for so many seconds, or until something that was begun is computed. May end early. */
-    void (*rest)(void *self, double seconds);
 
     /* Host memory for the unit's incoming message (count floats), valid until message_in_done,
      * which says that the message is there and gives the memory back to the stage. */

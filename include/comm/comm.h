@@ -63,13 +63,9 @@ enum tp_status tp_comm_iallreduce_floats(struct tp_comm *comm, bool largest, flo
 /* Has it finished? A finished request may be tested again. Local. TP_ERR_COMM. */
 enum tp_status tp_comm_test(struct tp_request *request, bool *done);
 
-/* What a loop that waits does between two looks: sleeps an eighth of the time that it has waited so
- * far, but TP_CLOCK_POLL at least and most at most, in seconds. A sleep may cost 40 us of the core,
- * so a long wait should not look often, and a short one should not end late. since: tp_clock_now()
- * when the waiting began. Local. */
-#define TP_COMM_PAUSE_MAX 1e-3
-double tp_comm_pause_seconds(double since, double most);
-void tp_comm_pause(double since); /* sleeps them; most TP_COMM_PAUSE_MAX */
+/* What a loop that waits does between two looks. since: tp_clock_now() when the waiting began;
+ * computing: this process's device does, which ends the wait soonest, on the core of a look. Local. */
+void tp_comm_pause(double since, bool computing);
 
 /* Tests and pauses until it has. Local. TP_ERR_COMM; TP_ERR_STUCK from the watchdog. */
 enum tp_status tp_comm_wait(struct tp_request *request);
@@ -83,7 +79,7 @@ void tp_comm_set_watchdog(double seconds);
 void tp_comm_cancel(struct tp_request *request);
 
 /* Waiting politely, each Collective over comm. */
-enum tp_status tp_comm_barrier(struct tp_comm *comm);
+enum tp_status tp_comm_barrier(const struct tp_comm *comm);
 enum tp_status tp_comm_bcast(struct tp_comm *comm, void *data, size_t bytes, int root);
 enum tp_status tp_comm_allreduce_max(struct tp_comm *comm, int64_t *data, int count);
 /* data[size * bytes], own part filled in. */

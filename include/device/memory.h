@@ -62,17 +62,14 @@ enum tp_access {
     TP_ACCESS_WRITE   /* old contents are lost; no enqueued command may use the part */
 };
 
-/* Begins the host's turn; enqueued, not waited for. With count 0 there is only the waiting for what
- * was enqueued so far. TP_ERR_DEVICE. */
+/* Begins the host's turn; enqueued, not waited for: rings the process's bell when it has begun. With
+ * count 0 there is only the waiting for what was enqueued so far. TP_ERR_DEVICE. */
 enum tp_status tp_mapping_begin(struct tp_device *device, struct tp_view view, size_t count,
                                 enum tp_access access, struct tp_mapping *mapping);
 /* Has it begun? Never waits. TP_ERR_DEVICE also when a command before it failed. */
 enum tp_status tp_mapping_ready(struct tp_mapping *mapping, bool *ready);
 /* Waits until it has begun. TP_ERR_DEVICE. */
 enum tp_status tp_mapping_wait(struct tp_mapping *mapping);
-/* Rests for so many seconds, or until a turn of the host has begun, of any mapping, since the latest
- * rest. May end early. Local. */
-void tp_device_rest(double seconds);
 /* Ends it: commands enqueued from now on see what the host wrote. */
 enum tp_status tp_mapping_end(struct tp_mapping *mapping);
 

@@ -43,7 +43,7 @@ struct tp_step_result {
 };
 
 /* Runs the list once, without ever blocking in MPI or on the device: what cannot go on is looked at
- * again and again with pauses between (tp_comm_pause). Computing is enqueued in the order of the
+ * again and again with pauses between (tp_comm_pause()). Computing is enqueued in the order of the
  * list and finishes in it. A message starts to move when all computing listed before its post is
  * done; then a send's result is there, and nothing on the device reads or writes a receive's
  * memory. With reduce and update in it: clip is the largest norm (0: no clipping): gradients are

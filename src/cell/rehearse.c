@@ -2,6 +2,7 @@
 /* A step in small, before the first one in earnest. */
 #include "config.h"
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "cell/cell.h"
 
@@ -14,7 +15,7 @@ static enum tp_status compute(struct tp_stage *stage, enum tp_direction directio
     bool done = false;
     TP_TRY(stage->begin(stage->self, direction, &unit));
     while (!done) {
-        tp_clock_sleep(TP_CLOCK_POLL);
+        tp_bell_wait(TP_CLOCK_POLL);
         TP_TRY(stage->poll(stage->self, direction, &unit, &done));
     }
     return TP_OK;

@@ -163,12 +163,6 @@ static enum tp_status stage_poll(void *self, enum tp_direction direction,
     return tp_mapping_ready(mapping_of(cell->outgoing, direction, unit), done);
 }
 
-static void stage_rest(void *self, double seconds)
-{
-    (void)self;
-    tp_device_rest(seconds);
-}
-
 static enum tp_status stage_message_in(void *self, enum tp_direction direction,
                                        const struct tp_unit *unit, float **data, size_t *count)
 {
@@ -359,7 +353,6 @@ void tp_cell_stage(struct tp_cell *cell, struct tp_stage *stage)
         .self = cell,
         .begin = stage_begin,
         .poll = stage_poll,
-        .rest = stage_rest,
         .message_in = stage_message_in,
         .message_in_done = stage_message_in_done,
         .message_out = stage_message_out,

@@ -2,11 +2,14 @@
 #include "config.h"
 
 #include <limits.h>
+#include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <mpi.h>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/share.h"
 #include "comm/comm.h"
@@ -16,6 +19,9 @@ struct tp_comm {
     int rank, size;
     bool synchronous;
     int *counts, *places; /* [size] of the shares in an all-gather */
+
+    struct tp_bell **bells; /* [size] what wakes a rank; NULL: it is on another node */
+    MPI_Win window;         /* the bells' memory, of the world; else none */
 };
 
 static enum tp_status check(int error, const char *call, const char *file, int line)
@@ -33,15 +39,37 @@ static enum tp_status check(int error, const char *call, const char *file, int l
  */
 #define TP_MPI(call) check((call), #call, __FILE__, __LINE__)
 
-/* ---- Requests ---- */
+/* ---- Requests: who starts something that another rank may wait for rings ---- */
+
+static void ring(const struct tp_comm *comm, int rank)
+{
+    if (comm->bells[rank] != NULL)
+        tp_bell_ring(comm->bells[rank]);
+}
+
+static void ring_others(const struct tp_comm *comm)
+{
+    for (int i = 0; i < comm->size; i++)
+        if (i != comm->rank)
+            ring(comm, i);
+}
 
 _Static_assert(sizeof(MPI_Request) <= sizeof((struct tp_request *)0)->handle,
                "a tp_request has room for an MPI_Request");
 
-static void request_set(struct tp_request *request, MPI_Request handle, int expect)
+static int n_moving; /* sends and collective operations under way */
+
+static void request_set(struct tp_request *request, MPI_Request handle)
 {
     memcpy(request->handle, &handle, sizeof handle);
-    request->expect = expect;
+}
+
+/* A send or a collective operation is under way. */
+static void request_move(struct tp_request *request, MPI_Request handle)
+{
+    *request = (struct tp_request){.expect = -1};
+    request_set(request, handle);
+    n_moving++;
 }
 
 static MPI_Request request_get(const struct tp_request *request)
@@ -69,7 +97,8 @@ enum tp_status tp_comm_isend(struct tp_comm *comm, const float *data, size_t cou
         TP_TRY(TP_MPI(MPI_Issend(data, (int)count, MPI_FLOAT, peer, tag, comm->mpi, &handle)));
     else
         TP_TRY(TP_MPI(MPI_Isend(data, (int)count, MPI_FLOAT, peer, tag, comm->mpi, &handle)));
-    request_set(request, handle, -1);
+    request_move(request, handle);
+    ring(comm, peer);
     return TP_OK;
 }
 
@@ -79,7 +108,8 @@ enum tp_status tp_comm_irecv(struct tp_comm *comm, float *data, size_t count, in
     MPI_Request handle;
     TP_TRY(check_count(count, "floats"));
     TP_TRY(TP_MPI(MPI_Irecv(data, (int)count, MPI_FLOAT, peer, tag, comm->mpi, &handle)));
-    request_set(request, handle, (int)count);
+    *request = (struct tp_request){.expect = (int)count};
+    request_set(request, handle);
     return TP_OK;
 }
 
@@ -89,7 +119,8 @@ enum tp_status tp_comm_iallreduce_sum(struct tp_comm *comm, double *data, int co
     MPI_Request handle;
     TP_TRY(
         TP_MPI(MPI_Iallreduce(MPI_IN_PLACE, data, count, MPI_DOUBLE, MPI_SUM, comm->mpi, &handle)));
-    request_set(request, handle, -1);
+    request_move(request, handle);
+    ring_others(comm);
     return TP_OK;
 }
 
@@ -100,7 +131,23 @@ enum tp_status tp_comm_iallreduce_floats(struct tp_comm *comm, bool largest, flo
     TP_TRY(check_count(count, "floats"));
     TP_TRY(TP_MPI(MPI_Iallreduce(MPI_IN_PLACE, data, (int)count, MPI_FLOAT,
                                  largest ? MPI_MAX : MPI_SUM, comm->mpi, &handle)));
-    request_set(request, handle, -1);
+    request_move(request, handle);
+    ring_others(comm);
+    return TP_OK;
+}
+
+/* The operation has finished. */
+static enum tp_status end(const struct tp_request *request, const MPI_Status *message)
+{
+    int count;
+    if (request->expect < 0) {
+        n_moving--;
+        return TP_OK;
+    }
+    TP_TRY(TP_MPI(MPI_Get_count(message, MPI_FLOAT, &count)));
+    if (count != request->expect)
+        return tp_fail(TP_ERR_COMM, "a message from rank %d has %d floats, expected %d",
+                       message->MPI_SOURCE, count, request->expect);
     return TP_OK;
 }
 
@@ -114,30 +161,50 @@ enum tp_status tp_comm_test(struct tp_request *request, bool *done)
         return TP_OK;
     }
     TP_TRY(TP_MPI(MPI_Test(&handle, &flag, &message)));
-    const int expect = request->expect;
-    request_set(request, handle, expect);
-    if (flag && expect >= 0) {
-        int count;
-        TP_TRY(TP_MPI(MPI_Get_count(&message, MPI_FLOAT, &count)));
-        if (count != expect)
-            return tp_fail(TP_ERR_COMM, "a message from rank %d has %d floats, expected %d",
-                           message.MPI_SOURCE, count, expect);
-    }
+    request_set(request, handle);
+    if (flag)
+        TP_TRY(end(request, &message));
     *done = flag;
     return TP_OK;
 }
 
-double tp_comm_pause_seconds(double since, double most)
+/* ---- Waiting ---- */
+
+/* Seconds that a wait looks again and again: an answer may be on its way. */
+#define SPIN 20e-6
+
+static bool all_near; /* every rank of the job can ring for this one */
+static double heard;  /* when the bell rang latest */
+
+/* A part of what was waited so far, within bounds, in seconds. */
+static double part_of(double waited, double least, double most)
 {
-    const double pause = (tp_clock_now() - since) / 8;
-    if (pause < TP_CLOCK_POLL)
-        return TP_CLOCK_POLL;
-    return pause < most ? pause : most;
+    return fmin(fmax(waited / 4, least), most);
 }
 
-void tp_comm_pause(double since)
+/* How long to sleep at most. waited: since the wait began or the bell rang. A message rings when it
+ * begins to come; but MPI may need several looks on both sides to move one, and in between none of
+ * them rings. */
+static double choose_sleep(double waited, bool rung, bool computing)
 {
-    tp_clock_sleep(tp_comm_pause_seconds(since, TP_COMM_PAUSE_MAX));
+    if (computing)
+        return part_of(waited, 0.5e-3, 4e-3);
+    if (!all_near)
+        return 100e-6;
+    if (n_moving == 0 && !rung)
+        return 2e-3;
+    return part_of(waited, 50e-6, 2e-3);
+}
+
+void tp_comm_pause(double since, bool computing)
+{
+    const bool rung = heard > since;
+    const double waited = tp_clock_now() - (rung ? heard : since);
+
+    if (waited < SPIN && !computing)
+        sched_yield();
+    else if (tp_bell_wait(choose_sleep(waited, rung, computing)))
+        heard = tp_clock_now();
 }
 
 static double watchdog; /* seconds that a wait may take; 0: any */
@@ -160,7 +227,7 @@ enum tp_status tp_comm_wait(struct tp_request *request)
                            "waits for another rank between two steps, and nothing has "
                            "come for %g s",
                            watchdog);
-        tp_comm_pause(since);
+        tp_comm_pause(since, false);
     }
 }
 
@@ -171,91 +238,155 @@ void tp_comm_cancel(struct tp_request *request)
         return;
     if (request->expect >= 0)
         MPI_Cancel(&handle);
+    else
+        n_moving--;
     MPI_Request_free(&handle);
-    request_set(request, MPI_REQUEST_NULL, -1);
+    request_set(request, handle);
 }
 
-/* Waits for a collective operation that was started. */
-static enum tp_status wait_for(MPI_Request handle)
+/* Waits for a collective operation over comm that was started. */
+static enum tp_status wait_for(const struct tp_comm *comm, MPI_Request handle)
 {
     struct tp_request request;
-    request_set(&request, handle, -1);
+    request_move(&request, handle);
+    ring_others(comm);
     return tp_comm_wait(&request);
 }
 
 /* ---- Communicators ---- */
 
-/* Making a communicator blocks in MPI: first wait politely until all are here. */
-static enum tp_status gather_politely(MPI_Comm mpi)
+/* Number in another communicator of a rank of one. */
+static int translate(MPI_Comm from, int rank, MPI_Comm to)
 {
-    MPI_Request handle;
-    TP_TRY(TP_MPI(MPI_Ibarrier(mpi, &handle)));
-    return wait_for(handle);
+    MPI_Group old, new;
+    int number = rank;
+    MPI_Comm_group(from, &old);
+    MPI_Comm_group(to, &new);
+    MPI_Group_translate_ranks(old, 1, &rank, new, &number);
+    MPI_Group_free(&old);
+    MPI_Group_free(&new);
+    return number;
 }
 
-/* Takes over mpi, also when it fails. */
-static enum tp_status wrap(MPI_Comm mpi, bool synchronous, struct tp_comm **out)
+static enum tp_status make_room(struct tp_comm *comm)
+{
+    comm->counts = calloc(2 * (size_t)comm->size, sizeof *comm->counts);
+    comm->bells = calloc((size_t)comm->size, sizeof(struct tp_bell *));
+    if (comm->counts == NULL || comm->bells == NULL)
+        return tp_fail(TP_ERR_MEMORY, "no memory for a communicator of %d ranks", comm->size);
+    comm->places = comm->counts + comm->size;
+    return TP_OK;
+}
+
+/* Takes over mpi, also when it fails. parent: NULL for the world. */
+static enum tp_status wrap(MPI_Comm mpi, const struct tp_comm *parent, struct tp_comm **out)
 {
     enum tp_status status = TP_MPI(MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN));
     struct tp_comm *comm = malloc(sizeof *comm);
-    if (status != TP_OK)
-        goto fail;
     if (comm == NULL) {
-        status = tp_fail(TP_ERR_MEMORY, "no memory for a communicator");
-        goto fail;
+        MPI_Comm_free(&mpi);
+        return tp_fail(TP_ERR_MEMORY, "no memory for a communicator");
     }
-    *comm = (struct tp_comm){.mpi = mpi, .synchronous = synchronous};
-    if ((status = TP_MPI(MPI_Comm_rank(mpi, &comm->rank))) != TP_OK ||
-        (status = TP_MPI(MPI_Comm_size(mpi, &comm->size))) != TP_OK)
-        goto fail;
-    comm->counts = calloc(2 * (size_t)comm->size, sizeof *comm->counts);
-    if (comm->counts == NULL) {
-        status = tp_fail(TP_ERR_MEMORY, "no memory for a communicator of %d ranks", comm->size);
-        goto fail;
+    *comm = (struct tp_comm){.mpi = mpi, .window = MPI_WIN_NULL};
+    if (status != TP_OK || (status = TP_MPI(MPI_Comm_rank(mpi, &comm->rank))) != TP_OK ||
+        (status = TP_MPI(MPI_Comm_size(mpi, &comm->size))) != TP_OK ||
+        (status = make_room(comm)) != TP_OK) {
+        tp_comm_free(comm);
+        return status;
     }
-    comm->places = comm->counts + comm->size;
+    if (parent != NULL) {
+        comm->synchronous = parent->synchronous;
+        for (int i = 0; i < comm->size; i++)
+            comm->bells[i] = parent->bells[translate(mpi, i, parent->mpi)];
+    }
     *out = comm;
     return TP_OK;
-fail:
-    free(comm);
-    MPI_Comm_free(&mpi);
+}
+
+/* Ranks of one node ring for each other: the bells are in memory that they share. Where there is
+ * none, they look more often instead. */
+static enum tp_status hang_bells(struct tp_comm *world, const struct tp_comm *node)
+{
+    struct tp_bell *mine;
+    if (MPI_Win_allocate_shared(sizeof *mine, 1, MPI_INFO_NULL, node->mpi, &mine, &world->window) !=
+        MPI_SUCCESS) {
+        world->window = MPI_WIN_NULL;
+        return TP_OK;
+    }
+    tp_bell_init(mine);
+    TP_TRY(tp_comm_barrier(node)); /* the others' are made too */
+    for (int i = 0; i < node->size; i++) {
+        struct tp_bell *bell;
+        MPI_Aint bytes;
+        int unit;
+        TP_TRY(TP_MPI(MPI_Win_shared_query(world->window, i, &bytes, &unit, &bell)));
+        world->bells[translate(node->mpi, i, world->mpi)] = bell;
+    }
+    tp_bell_listen(mine);
+    all_near = node->size == world->size;
+    return TP_OK;
+}
+
+static enum tp_status make_world(struct tp_comm **comm)
+{
+    struct tp_comm *world, *node;
+    MPI_Comm mpi;
+    TP_TRY(TP_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &mpi)));
+    TP_TRY(wrap(mpi, NULL, &world));
+    enum tp_status status = tp_comm_split_node(world, &node);
+    if (status == TP_OK) {
+        status = hang_bells(world, node);
+        tp_comm_free(node);
+    }
+    if (status == TP_OK)
+        *comm = world;
+    else
+        tp_comm_free(world);
     return status;
 }
 
+/* Making a communicator blocks in MPI: first wait politely until all are here. */
 enum tp_status tp_comm_world(struct tp_comm **comm)
 {
-    MPI_Comm mpi;
-    TP_TRY(gather_politely(MPI_COMM_WORLD));
-    TP_TRY(TP_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &mpi)));
-    return wrap(mpi, false, comm);
+    MPI_Request handle;
+    struct tp_request request;
+    TP_TRY(TP_MPI(MPI_Ibarrier(MPI_COMM_WORLD, &handle)));
+    request_move(&request, handle);
+    TP_TRY(tp_comm_wait(&request));
+    return make_world(comm);
 }
 
 enum tp_status tp_comm_split(struct tp_comm *comm, int color, int key, struct tp_comm **out)
 {
     MPI_Comm mpi;
-    TP_TRY(gather_politely(comm->mpi));
+    TP_TRY(tp_comm_barrier(comm));
     TP_TRY(TP_MPI(MPI_Comm_split(comm->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi)));
     if (mpi == MPI_COMM_NULL) {
         *out = NULL;
         return TP_OK;
     }
-    return wrap(mpi, comm->synchronous, out);
+    return wrap(mpi, comm, out);
 }
 
 enum tp_status tp_comm_split_node(struct tp_comm *comm, struct tp_comm **out)
 {
     MPI_Comm mpi;
-    TP_TRY(gather_politely(comm->mpi));
+    TP_TRY(tp_comm_barrier(comm));
     TP_TRY(TP_MPI(
         MPI_Comm_split_type(comm->mpi, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL, &mpi)));
-    return wrap(mpi, comm->synchronous, out);
+    return wrap(mpi, comm, out);
 }
 
 void tp_comm_free(struct tp_comm *comm)
 {
     if (comm == NULL)
         return;
+    if (comm->window != MPI_WIN_NULL) {
+        tp_bell_listen(NULL);
+        MPI_Win_free(&comm->window);
+    }
     MPI_Comm_free(&comm->mpi);
+    free(comm->bells);
     free(comm->counts);
     free(comm);
 }
@@ -272,14 +403,7 @@ int tp_comm_size(const struct tp_comm *comm)
 
 int tp_comm_job_rank(const struct tp_comm *comm, int rank)
 {
-    MPI_Group group, job;
-    int job_rank = rank;
-    MPI_Comm_group(comm->mpi, &group);
-    MPI_Comm_group(MPI_COMM_WORLD, &job);
-    MPI_Group_translate_ranks(group, 1, &rank, job, &job_rank);
-    MPI_Group_free(&group);
-    MPI_Group_free(&job);
-    return job_rank;
+    return translate(comm->mpi, rank, MPI_COMM_WORLD);
 }
 
 int tp_comm_max_tag(void)
@@ -296,9 +420,11 @@ void tp_comm_set_synchronous(struct tp_comm *comm, bool synchronous)
 
 /* ---- Collectives ---- */
 
-enum tp_status tp_comm_barrier(struct tp_comm *comm)
+enum tp_status tp_comm_barrier(const struct tp_comm *comm)
 {
-    return gather_politely(comm->mpi);
+    MPI_Request handle;
+    TP_TRY(TP_MPI(MPI_Ibarrier(comm->mpi, &handle)));
+    return wait_for(comm, handle);
 }
 
 enum tp_status tp_comm_bcast(struct tp_comm *comm, void *data, size_t bytes, int root)
@@ -306,7 +432,7 @@ enum tp_status tp_comm_bcast(struct tp_comm *comm, void *data, size_t bytes, int
     MPI_Request handle;
     TP_TRY(check_count(bytes, "bytes"));
     TP_TRY(TP_MPI(MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, comm->mpi, &handle)));
-    return wait_for(handle);
+    return wait_for(comm, handle);
 }
 
 enum tp_status tp_comm_allreduce_max(struct tp_comm *comm, int64_t *data, int count)
@@ -314,7 +440,7 @@ enum tp_status tp_comm_allreduce_max(struct tp_comm *comm, int64_t *data, int co
     MPI_Request handle;
     TP_TRY(TP_MPI(
         MPI_Iallreduce(MPI_IN_PLACE, data, count, MPI_INT64_T, MPI_MAX, comm->mpi, &handle)));
-    return wait_for(handle);
+    return wait_for(comm, handle);
 }
 
 enum tp_status tp_comm_allgather(struct tp_comm *comm, void *data, size_t bytes)
@@ -323,7 +449,7 @@ enum tp_status tp_comm_allgather(struct tp_comm *comm, void *data, size_t bytes)
     TP_TRY(check_count(bytes, "bytes"));
     TP_TRY(TP_MPI(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, (int)bytes, MPI_BYTE,
                                  comm->mpi, &handle)));
-    return wait_for(handle);
+    return wait_for(comm, handle);
 }
 
 enum tp_status tp_comm_allgather_shares(struct tp_comm *comm, float *data, size_t count)
@@ -337,7 +463,7 @@ enum tp_status tp_comm_allgather_shares(struct tp_comm *comm, float *data, size_
     }
     TP_TRY(TP_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, comm->counts,
                                   comm->places, MPI_FLOAT, comm->mpi, &handle)));
-    return wait_for(handle);
+    return wait_for(comm, handle);
 }
 
 enum tp_status tp_comm_agree(struct tp_comm *comm, enum tp_status mine, enum tp_status *agreed,

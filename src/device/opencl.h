@@ -107,9 +107,6 @@ void tp_tuning_use(struct tp_device *device);
 enum tp_status tp_program_build(struct tp_device *device, int head_width);
 void tp_program_release(struct tp_device *device);
 
-/* Lets tp_device_rest() end when the event is complete. */
-void tp_rest_watch(cl_event event);
-
 /* Can the device's queue run host functions on host memory? Runs one over buffers in an order that
  * is not that of their creation, and looks at what it wrote. */
 bool tp_memory_is_direct(struct tp_device *device);

@@ -231,20 +231,6 @@ void tp_engine_begin_wait(struct tp_engine *engine, const struct transfer *await
     engine->moved = tp_clock_now();
 }
 
-/* A busy device ends the rest when it is done, and until then a message that comes can wait. Each
- * look takes some 30 us of a core that computes. */
-#define BUSY_PAUSE_MIN 0.5e-3
-#define BUSY_PAUSE_MAX 4e-3
-
-static void rest(struct tp_engine *engine)
-{
-    const struct tp_stage *stage = engine->stage;
-    const bool busy = engine->computed < engine->begun;
-    const double pause =
-        tp_comm_pause_seconds(engine->moved, busy ? BUSY_PAUSE_MAX : TP_COMM_PAUSE_MAX);
-    stage->rest(stage->self, busy && pause < BUSY_PAUSE_MIN ? BUSY_PAUSE_MIN : pause);
-}
-
 /* One turn of a waiting loop. */
 enum tp_status tp_engine_turn(struct tp_engine *engine)
 {
@@ -256,7 +242,7 @@ enum tp_status tp_engine_turn(struct tp_engine *engine)
     }
     if (engine->armed && engine->watchdog > 0 && tp_clock_now() - engine->moved > engine->watchdog)
         return fail_stuck(engine);
-    rest(engine);
+    tp_comm_pause(engine->moved, engine->computed < engine->begun);
     return TP_OK;
 }
 

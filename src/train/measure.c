@@ -277,7 +277,7 @@ static enum tp_status reduce_ops(void *self, enum tp_reduction reduction, float 
 static enum tp_status idle(void *self, double since)
 {
     (void)self;
-    tp_comm_pause(since);
+    tp_comm_pause(since, true);
     return TP_OK;
 }
 
