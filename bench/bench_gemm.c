@@ -276,16 +276,15 @@ static bool has_host_blas(const struct tp_device_info *info, const struct settin
     return has;
 }
 
-/* The host's BLAS where there is one, CLBlast, and panels on CPUs. */
+/* The host's BLAS where there is one, CLBlast, and panels where kernels are those for CPUs. */
 static enum tp_status open_all(struct provider *providers, int *count,
                                const struct tp_device_info *info, const struct settings *s)
 {
     const size_t C = (size_t)s->width;
-    const bool cpu = strcmp(info->type, "cpu") == 0;
-    if (cpu && has_host_blas(info, s))
+    if (strcmp(info->type, "cpu") == 0 && has_host_blas(info, s))
         TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_CBLAS));
     TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_CLBLAST));
-    if (cpu)
+    if (tp_device_kernels(providers[*count - 1].device) == TP_KERNELS_CPU)
         TP_TRY(provider_open(&providers[(*count)++], info->index, s->threads, C, TP_GEMM_PACKED));
     return TP_OK;
 }

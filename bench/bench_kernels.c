@@ -16,6 +16,7 @@
 
 struct settings {
     int width, heads, tokens, context, vocabulary, rounds, threads;
+    int kernels; /* enum tp_kernel_style */
     const char *device;
     struct report_options report;
 };
@@ -30,6 +31,7 @@ static const struct tp_option rows[] = {
     {.name = "vocab-size", .type = TP_OPTION_INT, .offset = FIELD(vocabulary), .initial = "50257", .min = 1, .max = 1000000, .argument = "V", .help = "tokens of the vocabulary"},
     {.name = "rounds", .type = TP_OPTION_INT, .offset = FIELD(rounds), .initial = "9", .min = 1, .max = MOST_ROUNDS, .argument = "N", .help = "rounds; medians are printed"},
     {.name = "threads", .type = TP_OPTION_INT, .offset = FIELD(threads), .initial = "1", .min = 1, .max = 4096, .argument = "N", .help = "threads of a CPU device"},
+    {.name = "kernels", .type = TP_OPTION_CHOICE, .offset = FIELD(kernels), .initial = "auto", .choices = tp_kernel_styles, .argument = "STYLE", .help = "a row a work-item or a work-group: cpu, gpu, auto (as the device is)"},
     {.name = "device", .type = TP_OPTION_STRING, .offset = FIELD(device), .argument = "SEL", .help = "OpenCL device by index, name or type"},
     REPORT_OPTIONS(struct settings, report),
 };
@@ -265,8 +267,10 @@ static enum tp_status open_device(struct bench *b, const struct settings *s)
     TP_TRY(tp_devices_list(&infos, &count));
     enum tp_status status = tp_device_select(s->device, 0, infos, count, &index);
     if (status == TP_OK) {
-        const struct tp_device_options options = {
-            .index = infos[index].index, .threads = s->threads, .head_width = b->shape.D};
+        const struct tp_device_options options = {.index = infos[index].index,
+                                                  .threads = s->threads,
+                                                  .head_width = b->shape.D,
+                                                  .kernels = (enum tp_kernel_style)s->kernels};
         status = tp_device_open(&options, &b->device);
     }
     free(infos);
