@@ -81,6 +81,9 @@ for command in train eval generate profile doctor; do
     works '^ *--help' "$terapipe" $command --help
 done
 works '^ready to train$' cat doctor.out
+for style in cpu gpu; do
+    works "^rank 0 +kernels as for a $style; gemm by" "$terapipe" doctor --kernels $style
+done
 
 head -c 20000 "$srcdir/LICENSE" >text 2>/dev/null || head -c 20000 "$0" >text
 number='[0-9]+\.[0-9]+'

@@ -72,6 +72,39 @@ START_TEST(selects_by_index_name_type_and_rank)
 }
 END_TEST
 
+START_TEST(settles_the_style_of_kernels)
+{
+    for (int style = TP_KERNELS_AUTO; style <= TP_KERNELS_GPU; style++) {
+        const struct tp_device_options options = {.index = info->index,
+                                                  .threads = 1,
+                                                  .head_width = 12,
+                                                  .kernels = (enum tp_kernel_style)style};
+        struct tp_device *device = NULL;
+        ck_assert_int_eq(tp_device_open(&options, &device), TP_OK);
+        const enum tp_kernel_style got = tp_device_kernels(device);
+        if (style != TP_KERNELS_AUTO)
+            ck_assert_int_eq(got, style);
+        else if (strcmp(info->type, "cpu") == 0)
+            ck_assert_int_ne(got, TP_KERNELS_AUTO);
+        else
+            ck_assert_int_eq(got, TP_KERNELS_GPU);
+        tp_device_close(device);
+    }
+}
+END_TEST
+
+START_TEST(refuses_packed_products_with_kernels_for_gpus)
+{
+    const struct tp_device_options options = {.index = info->index,
+                                              .threads = 1,
+                                              .head_width = 12,
+                                              .gemm = TP_GEMM_PACKED,
+                                              .kernels = TP_KERNELS_GPU};
+    struct tp_device *device = NULL;
+    ck_assert_int_eq(tp_device_open(&options, &device), TP_ERR_USAGE);
+}
+END_TEST
+
 START_TEST(refuses_a_device_that_is_not_there)
 {
     const struct tp_device_options options = {.index = "15:63", .threads = 1, .head_width = 8};
@@ -205,6 +238,8 @@ int main(void)
     TCase *test = tcase_create("device");
     tcase_add_test(test, lists_what_a_device_is);
     tcase_add_test(test, selects_by_index_name_type_and_rank);
+    tcase_add_test(test, settles_the_style_of_kernels);
+    tcase_add_test(test, refuses_packed_products_with_kernels_for_gpus);
     tcase_add_test(test, refuses_a_device_that_is_not_there);
     tcase_add_test(test, refuses_host_blas_without_host_memory);
     tcase_add_loop_test(test, arena_counts_zeroes_and_limits, 0, 2);

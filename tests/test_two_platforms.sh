@@ -26,8 +26,9 @@ fi
 losses()
 {
     "${MPIEXEC:-mpiexec}" -n 2 "$terapipe" train --num-layers 4 --hidden-size 64 --num-attention-heads 4 \
-        --seq-length 64 --global-batch-size 2 --schedule terapipe --group-size 1 --slices 27,37 --dropout 0.1 --data-path "$text" \
-        --train-iters 20 --metrics metrics --kernels "$2" --device "$3" >log 2>&1 || {
+        --seq-length 64 --global-batch-size 2 --schedule terapipe --group-size 1 --slices 27,37 \
+        --dropout 0.1 --data-path "$text" --train-iters 20 --metrics metrics --kernels "$2" \
+        --device "$3" >log 2>&1 || {
         cat log
         exit 1
     }
