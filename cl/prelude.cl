@@ -18,8 +18,8 @@ ulong place_of(ulong row, int S, int P, int T)
 }
 
 // e^x within 2 ulp; exactly 0 below -87, so that masked scores leave no denormals behind; NaN stays NaN.
-// Cody-Waite reduction, the polynomial of Cephes' expf, rounding by the bits of a float, scaling by a power of
-// two made of them: a product, since a sum of bits would make numbers of some NaNs.
+// Cody-Waite reduction, the polynomial of Cephes' expf, rounding by the bits of a float, scaling by a power
+// of two made of them: a product, since a sum of bits would make numbers of some NaNs.
 #define EXP(name, type, bits)                                                                                \
     type name(type x)                                                                                        \
     {                                                                                                        \

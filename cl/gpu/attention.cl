@@ -389,9 +389,9 @@ void attend_queries(global float *dquery, const struct tiles *tiles, const struc
         }
 }
 
-// A tile of positions of one head of one sequence a group: its keys, seen by what comes later, and those of its
-// queries that the slice has, which see what comes before. So groups have much the same to do, and sums need
-// no atomics.
+// A tile of positions of one head of one sequence a group: its keys, seen by what comes later, and those of
+// its queries that the slice has, which see what comes before. So groups have much the same to do, and sums
+// need no atomics.
 GROUP_KERNEL void attention_backward(global float *dquery, ulong dquery0, global float *dkey, ulong dkey0,
                                      global float *dvalue, ulong dvalue0, const global float *dout,
                                      ulong dout0, const global float *out, ulong out0,
