@@ -39,6 +39,7 @@ START_TEST(regions_are_as_documented)
 {
     struct tp_stage_shape shape = shape_of(0, 4, true);
     shape.panel = 48;
+    shape.alternates = true;
     const struct {
         enum tp_region region;
         size_t count;
@@ -72,9 +73,9 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_FINAL_GRADIENT, 96 * 20, false},
         {TP_REGION_LOGITS, 26 * 61, false},
         {TP_REGION_LOGIT_SUMS, 26 * 3, false},
-        {TP_REGION_LAYER_PANELS, 96 * 20 + 48 * 20 + 96 * 20 + 48 * 70, true},
-        {TP_REGION_LAYER_PANELS_BACKWARD, 48 * 60 + 48 * 20 + 48 * 70 + 96 * 20, true},
-        {TP_REGION_HEAD_PANELS, 96 * 20, false},
+        {TP_REGION_LAYER_PANELS, 48 * 60 + 48 * 20 + 48 * 70 + 48 * 70, true},
+        {TP_REGION_LAYER_PANELS_BACKWARD, 48 * 60 + 48 * 20 + 48 * 70 + 48 * 70, true},
+        {TP_REGION_HEAD_PANELS, 48 * 61, false},
         {TP_REGION_HEAD_PANELS_BACKWARD, 48 * 61, false},
         {TP_REGION_GRADIENT_PANELS, 26 * 96, false},
         {TP_REGION_LOSS, 5 * 32, false},
@@ -221,6 +222,22 @@ START_TEST(more_never_takes_less)
 }
 END_TEST
 
+/* Panels of both directions are kept where these alternate, else one's after the other. */
+START_TEST(directions_share_panels)
+{
+    static const struct tp_footprint panels = {.align = 1, .element_bytes = 4, .panel = 48};
+    struct tp_stage_shape phases = shape_of(0, 2, true), alternating = phases;
+
+    phases.panel = 48;
+    alternating.alternates = true;
+    ck_assert_uint_eq(tp_stage_bytes(&alternating, &panels) - tp_stage_bytes(&phases, &panels),
+                      2 * 4 * tp_region_count(TP_REGION_LAYER_PANELS, &phases));
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_PANELS_BACKWARD, &phases), 0);
+    alternating.train = false;
+    ck_assert_uint_eq(tp_region_count(TP_REGION_LAYER_PANELS_BACKWARD, &alternating), 0);
+}
+END_TEST
+
 START_TEST(partial_sums_of_large_tensors)
 {
     struct tp_stage_shape shape = shape_of(0, 12, true);
@@ -339,6 +356,7 @@ int main(void)
     tcase_add_test(cases, evaluation_has_no_backward_memory);
     tcase_add_test(cases, the_whole_is_the_sum);
     tcase_add_test(cases, more_never_takes_less);
+    tcase_add_test(cases, directions_share_panels);
     tcase_add_test(cases, partial_sums_of_large_tensors);
     tcase_add_test(cases, head_rows_and_stride);
     tcase_add_test(cases, what_does_not_fit_is_the_largest_size);

@@ -165,6 +165,31 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+/* The flight of the unit at a place of its direction's order. */
+static int flight_at(const struct tp_plan *plan, int place)
+{
+    int flight = 0;
+    for (int left = place - plan->flights[0] * plan->groups[0].slices.count; left >= 0;)
+        left -= plan->flights[++flight] * plan->groups[0].slices.count;
+    return flight;
+}
+
+/* Is a forward computed after a backward of its flight? */
+static bool alternates(const struct tp_plan *plan, const struct tp_schedule *schedule)
+{
+    int computed[2] = {0, 0};
+    for (int i = 0; i < schedule->n_actions; i++) {
+        const struct tp_action *action = &schedule->actions[i];
+        if (action->kind != TP_ACTION_COMPUTE)
+            continue;
+        if (action->direction == TP_FORWARD && computed[TP_BACKWARD] > 0 &&
+            flight_at(plan, computed[TP_FORWARD]) == flight_at(plan, computed[TP_BACKWARD] - 1))
+            return true;
+        computed[action->direction]++;
+    }
+    return false;
+}
+
 /* Memory holds what is alive, and no more where slices are alike. What is alive is what the kind of
  * schedule says. */
 static void ck_memory(const struct tp_plan *plan, const struct tp_schedule *schedule)
@@ -190,6 +215,8 @@ static void ck_memory(const struct tp_plan *plan, const struct tp_schedule *sche
     const int flight = plan->flights[0] * slices; /* the largest */
     const bool early = tp_schedule_is_early(plan->schedule);
     ck_assert_int_eq(most.units, early ? least(flight, K - s + slices - 1) : flight);
+    ck_assert(schedule->alternates == alternates(plan, schedule));
+    ck_assert(early || !schedule->alternates);
     if (!early && plan->n_flights == 1) {
         ck_assert_uint_eq(schedule->rows, most.rows); /* nothing is given back in between */
         ck_assert_uint_eq(schedule->input_rows, most.rows);

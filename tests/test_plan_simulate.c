@@ -610,6 +610,7 @@ START_TEST(bytes_are_those_of_the_lists)
                                                      .input_rows = list->input_rows,
                                                      .unit_rows = list->unit_rows,
                                                      .slots = list->slots,
+                                                     .alternates = list->alternates,
                                                      .train = i < 4};
                 ck_assert_uint_eq(simulation.stages[k].peak_bytes,
                                   tp_stage_bytes(&shape, &cost.devices[0].footprint));

@@ -26,6 +26,7 @@ struct tp_stage_shape {
     int slots;         /* message slots per direction */
     bool train;        /* with gradients, moments and backward memory */
     bool recompute;    /* of activations only the stage's input lives on until the backward */
+    bool alternates;   /* some forward comes after a backward of its flight */
     int op, op_rank;   /* ranks that share the stage, each with a part of every layer's heads and
                           inner width and of the vocabulary, and which of them this is: the first
                           one's part is largest; op 0 or 1: none do */
@@ -50,9 +51,9 @@ struct tp_matrix_size {
 };
 struct tp_matrix_size tp_matrix_size(const struct tp_stage_shape *shape, enum tp_matrix matrix);
 
-/* Elements of its panels (device/packed.h): of W for a forward, of its transpose for a backward.
- * Local. */
-size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix, bool backward);
+/* Elements of its panels (device/packed.h), enough for W, by which a forward multiplies, and for its
+ * transpose, by which a backward does. Local. */
+size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix);
 
 /* Regions of memory besides parameters. Names say what a row of the region is, with the rank's own
  * part of H, n_inner, V and of heads' columns where op ranks share them; TP_REGION_LAYER_*
@@ -90,9 +91,9 @@ enum tp_region {
     TP_REGION_LOGITS,             /* [head_rows, V] last stage: one chunk of logits */
     TP_REGION_LOGIT_SUMS, /* [head_rows, 3] last stage: the largest logit of each row, then the sum
                              of exponentials and the target's logit */
-    TP_REGION_LAYER_PANELS, /* panels of the layer's matrices, in their order, where there are any
-                             */
-    TP_REGION_LAYER_PANELS_BACKWARD, /* and of their transposes, in training */
+    TP_REGION_LAYER_PANELS, /* panels of the layer's matrices, in their order, where there are any;
+                               of their transposes while a flight goes backward */
+    TP_REGION_LAYER_PANELS_BACKWARD, /* those apart, in training whose directions alternate */
     TP_REGION_HEAD_PANELS,           /* last stage */
     TP_REGION_HEAD_PANELS_BACKWARD,
     TP_REGION_GRADIENT_PANELS, /* [unit_rows, most columns] scratch: a product's right side, in

@@ -85,6 +85,7 @@ struct tp_schedule {
     /* What the stage has to hold, as struct tp_stage_shape says. */
     size_t rows, input_rows, unit_rows;
     int batch, caches, group, slots;
+    bool alternates;
 };
 
 /* Message slots per direction, unless there are fewer units: what a stage sends or receives ahead.

@@ -47,21 +47,34 @@ static size_t index_of(enum tp_matrix matrix, int layer, enum tp_product product
     return 2 * ((size_t)layer * TP_MATRICES + matrix) + (product == TP_PRODUCT_BACKWARD);
 }
 
+/* Have a matrix's panels of both directions one place? Then one direction's are packed over the
+ * other's, when a product needs them. */
+static bool share_place(const struct tp_cell *cell, enum tp_matrix matrix)
+{
+    return matrix != TP_MATRIX_HEAD &&
+           tp_region_count(TP_REGION_LAYER_PANELS_BACKWARD, &cell->shape) == 0;
+}
+
+static enum tp_product other(enum tp_product product)
+{
+    return product == TP_PRODUCT_FORWARD ? TP_PRODUCT_BACKWARD : TP_PRODUCT_FORWARD;
+}
+
 static struct tp_view panels_of(const struct tp_cell *cell, enum tp_matrix matrix, int layer,
                                 enum tp_product product)
 {
     const bool backward = product == TP_PRODUCT_BACKWARD;
+    const enum tp_region region = backward && !share_place(cell, matrix)
+                                      ? TP_REGION_LAYER_PANELS_BACKWARD
+                                      : TP_REGION_LAYER_PANELS;
     size_t at = 0;
 
     if (matrix == TP_MATRIX_HEAD)
         return tp_cell_region(cell,
                               backward ? TP_REGION_HEAD_PANELS_BACKWARD : TP_REGION_HEAD_PANELS, 0);
     for (int before = 0; before < (int)matrix; before++)
-        at += tp_matrix_panels(&cell->shape, (enum tp_matrix)before, backward);
-    return tp_view_at(
-        tp_cell_region(cell, backward ? TP_REGION_LAYER_PANELS_BACKWARD : TP_REGION_LAYER_PANELS,
-                       layer),
-        at);
+        at += tp_matrix_panels(&cell->shape, (enum tp_matrix)before);
+    return tp_view_at(tp_cell_region(cell, region, layer), at);
 }
 
 static enum tp_status pack(struct tp_cell *cell, enum tp_matrix matrix, int layer,
@@ -74,6 +87,8 @@ static enum tp_status pack(struct tp_cell *cell, enum tp_matrix matrix, int laye
                            cell->tensors[TP_WEIGHT][row_of(cell, matrix, layer)], &shape));
     panels->used = true;
     panels->current = true;
+    if (share_place(cell, matrix))
+        cell->panels[index_of(matrix, layer, other(product))].current = false;
     return TP_OK;
 }
 
@@ -90,10 +105,13 @@ void tp_cell_weights_changed(struct tp_cell *cell)
 
 enum tp_status tp_cell_pack(struct tp_cell *cell)
 {
-    for (size_t i = 0; i < panels_count(cell); i++)
-        if (cell->panels[i].used && !cell->panels[i].current)
-            TP_TRY(pack(cell, (enum tp_matrix)(i / 2 % TP_MATRICES), (int)(i / 2 / TP_MATRICES),
-                        i % 2 ? TP_PRODUCT_BACKWARD : TP_PRODUCT_FORWARD));
+    for (size_t i = 0; i < panels_count(cell); i++) {
+        const enum tp_matrix matrix = (enum tp_matrix)(i / 2 % TP_MATRICES);
+        const enum tp_product product = i % 2 ? TP_PRODUCT_BACKWARD : TP_PRODUCT_FORWARD;
+        const bool later = product == TP_PRODUCT_BACKWARD && share_place(cell, matrix);
+        if (cell->panels[i].used && !cell->panels[i].current && !later)
+            TP_TRY(pack(cell, matrix, (int)(i / 2 / TP_MATRICES), product));
+    }
     return TP_OK;
 }
 

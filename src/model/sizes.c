@@ -17,6 +17,11 @@ static size_t plus(size_t a, size_t b)
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a < b ? b : a;
+}
+
 /* ---- The table of regions ---- */
 
 /* When a stage has a region; all that are set have to hold. */
@@ -28,7 +33,7 @@ enum {
     NOT_BOTH = 16, /* not where one stage is first and last */
     EITHER = 32,   /* on the first or the last stage */
     BETWEEN = 64,  /* once per layer, but for the first */
-    SPLIT = 128    /* of op ranks each has a part */
+    ALTERNATING = 128 /* where forwards and backwards alternate */
 };
 
 /* How many rows it has. */
@@ -44,11 +49,9 @@ enum rows {
     GRADIENT_KEYS,   /* the same for the largest group */
     HEAD_ROWS,       /* a chunk of logits */
     VOCABULARY_ROWS, /* own part of V */
-    LAYER_PANELS,    /* elements of the panels of a layer */
-    LAYER_PANELS_BACKWARD,
-    HEAD_PANELS, /* and of the head */
-    HEAD_PANELS_BACKWARD,
-    SUM_ROWS /* partial sums of the stage's parameters */
+    LAYER_PANELS,    /* elements of the panels of a layer, in one direction */
+    HEAD_PANELS,     /* and of the head */
+    SUM_ROWS         /* partial sums of the stage's parameters */
 };
 
 /* How many elements a row has: OWN ones are the part of an op rank. */
@@ -103,11 +106,10 @@ static const struct {
     [TP_REGION_LOGITS] = {"logits", LAST, HEAD_ROWS, OWN_V},
     [TP_REGION_LOGIT_SUMS] = {"logit sums", LAST, HEAD_ROWS, THREE},
     [TP_REGION_LAYER_PANELS] = {"layer panels", LAYER, LAYER_PANELS, ONE},
-    [TP_REGION_LAYER_PANELS_BACKWARD] = {"layer panels backward", LAYER | TRAINING,
-                                         LAYER_PANELS_BACKWARD, ONE},
+    [TP_REGION_LAYER_PANELS_BACKWARD] = {"layer panels backward", LAYER | TRAINING | ALTERNATING,
+                                         LAYER_PANELS, ONE},
     [TP_REGION_HEAD_PANELS] = {"head panels", LAST, HEAD_PANELS, ONE},
-    [TP_REGION_HEAD_PANELS_BACKWARD] = {"head panels backward", LAST | TRAINING,
-                                        HEAD_PANELS_BACKWARD, ONE},
+    [TP_REGION_HEAD_PANELS_BACKWARD] = {"head panels backward", LAST | TRAINING, HEAD_PANELS, ONE},
     [TP_REGION_GRADIENT_PANELS] = {"gradient panels", TRAINING, UNIT_ROWS, PANEL_COLUMNS},
     [TP_REGION_LOSS] = {"loss", LAST, BATCH_TOKENS, ONE},
     [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING, VOCABULARY_ROWS, WIDTH},
@@ -141,7 +143,7 @@ static bool exists(unsigned when, const struct tp_stage_shape *shape)
 
     return (!(when & TRAINING) || shape->train) && (!(when & FIRST) || first) &&
            (!(when & LAST) || last) && (!(when & NOT_BOTH) || !(first && last)) &&
-           (!(when & EITHER) || first || last);
+           (!(when & EITHER) || first || last) && (!(when & ALTERNATING) || shape->alternates);
 }
 
 /* ---- The part of an op rank ---- */
@@ -194,20 +196,20 @@ static size_t whole_panels(const struct tp_stage_shape *shape, size_t columns)
     return panel > 0 ? times((columns - 1) / panel + 1, panel) : 0;
 }
 
-size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix, bool backward)
+size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix)
 {
     const struct tp_matrix_size size = tp_matrix_size(shape, matrix);
 
-    return backward ? times(whole_panels(shape, size.k), size.n)
-                    : times(whole_panels(shape, size.n), size.k);
+    return larger(times(whole_panels(shape, size.n), size.k),
+                  times(whole_panels(shape, size.k), size.n));
 }
 
-static size_t layer_panels(const struct tp_stage_shape *shape, bool backward)
+static size_t layer_panels(const struct tp_stage_shape *shape)
 {
     size_t sum = 0;
 
     for (int matrix = 0; matrix < TP_MATRIX_HEAD; matrix++)
-        sum = plus(sum, tp_matrix_panels(shape, (enum tp_matrix)matrix, backward));
+        sum = plus(sum, tp_matrix_panels(shape, (enum tp_matrix)matrix));
     return sum;
 }
 
@@ -337,13 +339,9 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
     case VOCABULARY_ROWS:
         return own(shape, shape->model.vocab_size);
     case LAYER_PANELS:
-        return layer_panels(shape, false);
-    case LAYER_PANELS_BACKWARD:
-        return layer_panels(shape, true);
+        return layer_panels(shape);
     case HEAD_PANELS:
-        return tp_matrix_panels(shape, TP_MATRIX_HEAD, false);
-    case HEAD_PANELS_BACKWARD:
-        return tp_matrix_panels(shape, TP_MATRIX_HEAD, true);
+        return tp_matrix_panels(shape, TP_MATRIX_HEAD);
     case SUM_ROWS:
         break;
     }

@@ -55,6 +55,7 @@ struct walk {
     struct tp_turns turns;
     struct memory rows, inputs, caches;
     int posted; /* forward places whose input has a place */
+    bool alternates; /* some forward came after a backward of its flight */
 };
 
 /* Inputs get their places when their receives are posted, up to, without, place end. */
@@ -103,12 +104,15 @@ static void walk_step(struct walk *walk, const struct tp_plan *plan, int stage, 
     clear(&walk->inputs, least_inputs);
     clear(&walk->caches, 0);
     walk->posted = 0;
+    walk->alternates = false;
     tp_turns_init(&walk->turns, plan, stage);
     while (tp_turns_next(&walk->turns, &direction, &place))
-        if (direction == TP_FORWARD)
+        if (direction == TP_FORWARD) {
             place_forward(walk, place);
-        else
+            walk->alternates = walk->alternates || walk->turns.done[TP_BACKWARD] > 0;
+        } else {
             leave_backward(walk, place);
+        }
 }
 
 /* A slice that is somewhat longer than the one before it in a place needs another one. So when
@@ -141,6 +145,7 @@ static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit 
     shape->rows = walk.rows.most;
     shape->input_rows = walk.inputs.most;
     shape->caches = (int)walk.caches.most;
+    shape->alternates = walk.alternates || plan->recompute;
     free(ranges);
     return TP_OK;
 }

@@ -169,6 +169,7 @@ static void shape_rig(struct rig *rig, int n_layer, int sequences)
                                      .unit_rows = (size_t)T,
                                      .slots = 1,
                                      .train = true,
+                                     .alternates = true,
                                      .op = grid->op,
                                      .op_rank = grid->o};
     rig->measure->head_chunk = (int)tp_head_rows(shape);
