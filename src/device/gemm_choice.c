@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "device/kernels.h"
 #include "device/packed.h"
 #include "opencl.h"
@@ -110,43 +111,42 @@ static enum tp_status run_packing(struct tp_device *device, const struct operand
 typedef enum tp_status run(struct tp_device *device, const struct operands *operands,
                            const struct tp_gemm *shape);
 
-/* Runs it a few times, or once when that takes long; *best becomes the shortest seconds of one. A
- * kernel follows each product, as in a layer: the threads of a host BLAS still wait busily for more
- * then, on the cores that the kernel wants. */
+/* Runs it for a while, known to take that long, or once; *seconds is that of one. Nothing waits in
+ * between, as in a layer. */
 static enum tp_status time_run(struct tp_device *device, run *run, const struct operands *operands,
-                               const struct tp_gemm *shape, double *best)
+                               const struct tp_gemm *shape, double known, double *seconds)
 {
-    static const double enough = 3e-4;
-    double elapsed;
-    int times = 0;
+    static const double enough = 5e-4;
+    const int times = known > 0 && known < enough ? (int)(enough / known) : 1;
     TP_TRY(tp_device_finish(device));
     const double began = tp_clock_now();
-    do {
+    for (int i = 0; i < times; i++)
         TP_TRY(run(device, operands, shape));
-        TP_TRY(tp_fill(device, operands->a, 0.5f, shape->m * shape->k));
-        TP_TRY(tp_device_finish(device));
-        elapsed = tp_clock_now() - began;
-        times++;
-    } while (elapsed < enough);
-    if (*best == 0 || elapsed / times < *best)
-        *best = elapsed / times;
+    TP_TRY(tp_device_finish(device));
+    *seconds = (tp_clock_now() - began) / times;
     return TP_OK;
 }
 
-/* In turn, so that what disturbs one disturbs all; the first round warms up. */
+/* In turn, so that what disturbs one disturbs all. Medians: a host BLAS whose threads are late now
+ * and then is late in a layer too. The first rounds warm up, and tell how often to run. */
 static enum tp_status time_all(struct tp_device *device, const struct operands *operands,
                                const struct tp_gemm *shape, struct tp_gemm_times *times)
 {
-    enum { ROUNDS = 3 };
-    for (int round = 0; round < ROUNDS; round++) {
-        if (round == 1)
-            times->plain = times->packed = times->packing = 0;
-        TP_TRY(time_run(device, run_plain, operands, shape, &times->plain));
-        if (!tp_device_packs(device))
-            continue;
-        TP_TRY(time_run(device, run_packing, operands, shape, &times->packing));
-        TP_TRY(time_run(device, run_packed, operands, shape, &times->packed));
-    }
+    enum { WARM_UP = 2, ROUNDS = 5 };
+    const struct {
+        run *run;
+        double *median;
+    } rows[] = {{run_plain, &times->plain},
+                {run_packing, &times->packing},
+                {run_packed, &times->packed}};
+    const int count = tp_device_packs(device) ? 3 : 1;
+    double seconds[3][WARM_UP + ROUNDS];
+    for (int round = 0; round < WARM_UP + ROUNDS; round++)
+        for (int i = 0; i < count; i++)
+            TP_TRY(time_run(device, rows[i].run, operands, shape,
+                            round > 0 ? seconds[i][round - 1] : 0, &seconds[i][round]));
+    for (int i = 0; i < count; i++)
+        *rows[i].median = tp_median(seconds[i] + WARM_UP, ROUNDS);
     return TP_OK;
 }
 

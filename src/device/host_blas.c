@@ -89,12 +89,18 @@ static const char *better_kernels(void)
     return NULL;
 }
 
+/* Gives a variable that is not set a value, unless that is NULL. Did it? */
+static bool set(const char *variable, const char *value)
+{
+    return value != NULL && getenv(variable) == NULL && setenv(variable, value, 0) == 0;
+}
+
 void tp_device_prepare(char **argv)
 {
-    const char *kernels = getenv("OPENBLAS_CORETYPE") == NULL ? better_kernels() : NULL;
-    if (kernels == NULL || setenv("OPENBLAS_CORETYPE", kernels, 1) != 0)
-        return;
-    execv("/proc/self/exe", argv); /* returns when it cannot: then all goes on, slowly */
+    bool changed = set("OPENBLAS_CORETYPE", better_kernels());
+    changed = set("OPENBLAS_THREAD_TIMEOUT", "4") || changed; /* 2^4 cycles */
+    if (changed)
+        execv("/proc/self/exe", argv); /* returns when it cannot: then all goes on, slowly */
 }
 
 #else

@@ -7,22 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
+
 enum { TERMS = 4, SUBSETS = 1 << TERMS };
 
 /* ---- Medians ---- */
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts them. */
-static double median(double *numbers, int count)
-{
-    qsort(numbers, (size_t)count, sizeof *numbers, compare_numbers);
-    return 0.5 * (numbers[(count - 1) / 2] + numbers[count / 2]);
-}
 
 double tp_fit_reference(const struct tp_sample *samples, int count)
 {
@@ -35,7 +24,7 @@ double tp_fit_reference(const struct tp_sample *samples, int count)
     }
     for (int i = 0; i < count; i++)
         numbers[i] = samples[i].reference;
-    reference = median(numbers, count);
+    reference = tp_median(numbers, count);
     free(numbers);
     return reference;
 }
@@ -361,7 +350,7 @@ static enum tp_status judge(const struct tp_sample *medians, int places,
                 1);
     }
     if (found.pairs > 0) {
-        found.median = median(errors, found.pairs);
+        found.median = tp_median(errors, found.pairs);
         found.largest = errors[found.pairs - 1];
     }
     free(errors);
