@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "device/device.h"
 #include "mpi_test.h"
+#include "train/measure.h"
 #include "train/profiler.h"
 
 enum { T = 256, BATCH = 3, SKIPPED = 77 };
@@ -205,6 +206,32 @@ START_TEST(a_broken_file_in_the_cache_is_measured_again)
 }
 END_TEST
 
+/* A token of many costs less than one of few, so short sequences are not enough alone. */
+START_TEST(groups_of_short_sequences_are_measured_whole)
+{
+    struct tp_settings brief = usual;
+    struct tp_worker worker;
+    static struct tp_measure measure;
+    bool layer = false, head = false;
+
+    brief.seq_len = 32;
+    brief.batch = 8;
+    mpi_assert(EXPECT(tp_worker_init(&worker, &brief, mpi_world) == TP_OK));
+    mpi_assert(EXPECT(tp_worker_open_device(&worker, true) == TP_OK));
+    mpi_assert(EXPECT(tp_measure(&worker, 8, tp_clock_now(), 2, &measure) == TP_OK));
+    for (int i = 0; i < measure.n_items; i++) {
+        const struct tp_measure_item *item = &measure.items[i];
+        const bool whole = item->sequences == 8 && item->tokens == 32;
+        mpi_assert(EXPECT(item->tokens + item->context <= 32));
+        mpi_assert(EXPECT(measure.shots[i].reference > 0));
+        layer = layer || (whole && item->part == TP_MEASURED_LAYER);
+        head = head || (whole && item->part == TP_MEASURED_HEAD);
+    }
+    mpi_assert(EXPECT(layer) && EXPECT(head));
+    tp_worker_fini(&worker);
+}
+END_TEST
+
 START_TEST(memory_that_is_too_little_is_an_error_of_all)
 {
     struct tp_settings little = usual;
@@ -240,6 +267,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, time_that_is_too_short_gives_a_profile_too);
     tcase_add_test(tests, a_second_profile_comes_from_the_cache);
     tcase_add_test(tests, a_broken_file_in_the_cache_is_measured_again);
+    tcase_add_test(tests, groups_of_short_sequences_are_measured_whole);
     tcase_add_test(tests, memory_that_is_too_little_is_an_error_of_all);
     suite_add_tcase(suite, tests);
     return mpi_run(suite, &argc, &argv);

@@ -69,7 +69,7 @@ class Terapipe(Contender):
 
     def command(self, s, folder, threads, steps):
         return [self.program, "train", "--load", f"{folder}/model", "--data-path", f"{folder}/tokens.bin",
-                "--sampler", "sequential", "--schedule", "gpipe", "--train-iters", str(steps),
+                "--sampler", "sequential", "--schedule", "gpipe", "--group-size", str(s.B), "--train-iters", str(steps),
                 "--seq-length", str(s.T), "--global-batch-size", str(s.B), "--threads", str(threads),
                 "--lr", str(s.lr), "--lr-decay-style", "constant", "--adam-beta2", str(s.beta2),
                 "--weight-decay", str(s.decay), "--clip-grad", str(s.clip), "--metrics", "/dev/stdout"]

@@ -19,8 +19,21 @@ enum { GRAIN = 8 };
 
 struct list {
     struct tp_measure *measure;
-    int seq_len, most_sequences;
+    int seq_len, most_sequences, most_tokens;
 };
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Tokens that are measured at once: those of a sequence, and where that is short, of as many as it
+ * takes to see what a token of many costs. */
+static int most_tokens(int seq_len, int sequences)
+{
+    enum { MANY = 1024 };
+    return seq_len >= MANY ? seq_len : seq_len * smaller(sequences, MANY / seq_len);
+}
 
 static int rounded(int tokens)
 {
@@ -40,21 +53,25 @@ static bool is_listed(const struct tp_measure *measure, const struct tp_measure_
     return false;
 }
 
-/* Adds an item unless it is there, or is no slice, or has more tokens than a sequence: the time of
- * more is proportional to them, and they would need more memory. */
+/* Adds an item unless it is there, or is no slice, or has very many tokens: the time of more is
+ * proportional to them, and they would need more memory. */
 static void add(struct list *list, struct tp_measure_item item)
 {
     struct tp_measure *measure = list->measure;
     if (item.sequences <= list->most_sequences && item.tokens >= 1 &&
-        (long long)item.sequences * item.tokens <= list->seq_len &&
+        (long long)item.sequences * item.tokens <= list->most_tokens &&
         item.tokens + item.context <= list->seq_len && measure->n_items < TP_MEASURE_ITEMS &&
         !is_listed(measure, &item))
         measure->items[measure->n_items++] = item;
 }
 
+/* Of which sequences its tokens are makes no difference to such a part. */
 static void add_part(struct list *list, enum tp_measured part, int tokens)
 {
-    add(list, (struct tp_measure_item){.part = part, .sequences = 1, .tokens = tokens});
+    const int T = list->seq_len;
+    add(list, (struct tp_measure_item){.part = part,
+                                       .sequences = tokens > T ? tokens / T : 1,
+                                       .tokens = smaller(tokens, T)});
 }
 
 static void add_layer(struct list *list, int sequences, int tokens)
@@ -95,14 +112,14 @@ static void list_coarse(struct list *list)
     add_pair(list, 1, 2, 20, true);
     add_part(list, TP_MEASURED_HEAD, chunk);
     add_part(list, TP_MEASURED_HEAD, rounded(chunk / 8));
-    add_part(list, TP_MEASURED_EMBED, T);
+    add_part(list, TP_MEASURED_EMBED, list->most_tokens);
     add_part(list, TP_MEASURED_EMBED, rounded(T / 64));
 }
 
 /* Groups: 1, 2, 4, ... sequences, and as many as there are. */
 static void list_group(struct list *list, int sequences)
 {
-    for (int s = list->seq_len / sequences; s >= 1; s /= 4)
+    for (int s = smaller(list->seq_len, list->most_tokens / sequences); s >= 1; s /= 4)
         add_layer(list, sequences, rounded(s));
     add_pair(list, sequences, 4, 16, false);
     add_pair(list, sequences, 4, 8, true);
@@ -157,6 +174,7 @@ static void shape_rig(struct rig *rig, int n_layer, int sequences)
     const struct tp_grid *grid = &rig->worker->grid;
     struct tp_stage_shape *shape = &rig->shape;
     const int T = rig->worker->seq_len, most = HEAD_ELEMENTS / model->n_embd;
+    const size_t rows = (size_t)most_tokens(T, sequences);
 
     *shape = (struct tp_stage_shape){.model = *model,
                                      .layers = {.n_layer = n_layer},
@@ -164,9 +182,9 @@ static void shape_rig(struct rig *rig, int n_layer, int sequences)
                                      .batch = sequences,
                                      .caches = sequences,
                                      .group = sequences,
-                                     .rows = (size_t)T,
-                                     .input_rows = (size_t)T,
-                                     .unit_rows = (size_t)T,
+                                     .rows = rows,
+                                     .input_rows = rows,
+                                     .unit_rows = rows,
                                      .slots = 1,
                                      .train = true,
                                      .alternates = true,
@@ -501,6 +519,7 @@ enum tp_status tp_measure(struct tp_worker *worker, int most_sequences, double b
     if (status == TP_OK)
         status = agree_sequences(&rig, &list.most_sequences);
     if (status == TP_OK) {
+        list.most_tokens = most_tokens(list.seq_len, list.most_sequences);
         list_coarse(&list);
         list_fine(&list);
         tp_phase_begin();

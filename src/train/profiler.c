@@ -168,6 +168,10 @@ static enum tp_status fit_curve(struct samples *samples, enum tp_measured part, 
     struct tp_table table = {.count = 0};
 
     select_part(samples, part, direction);
+    for (int i = 0; i < samples->count; i++) {
+        samples->at[i].tokens *= samples->at[i].sequences;
+        samples->at[i].sequences = 1;
+    }
     enum tp_status status = tp_fit_table(samples->at, samples->count, samples->reference, &table);
     *curve = (struct tp_curve){.count = 0};
     if (table.count > 0)
