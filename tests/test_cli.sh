@@ -122,7 +122,8 @@ works '^check: loss .* apart at most' "$mpiexec" -n 2 "$terapipe" $short --op 2 
     --schedule seq1f1b --slices 3 --group-size 1 --accumulate 2 --recompute cell --check
 works '^step     1/1' "$mpiexec" -n 4 "$terapipe" $short --op 2 --data 2 --zero --budget 0.5 --save both \
     --trace both.json
-[ "$(grep -c '"name": "forward"' both.json)" -ge 4 ] && [ "$(grep -c '"name": "sum"' both.json)" -ge 4 ] ||
+[ "$(grep -c '"name": "forward"' both.json)" -ge 4 ] && [ "$(grep -c '"name": "sum"' both.json)" -ge 4 ] &&
+    [ "$(grep -c '"name": "update"' both.json)" -eq 4 ] ||
     complain "a trace should show what all ranks did"
 grep -q '"op": 2' both/profile.json && grep -q '"allreduce"' both/profile.json &&
     grep -q '"data": 2' both/plan.json || complain "a run should have a plan for op ranks and replicas"

@@ -163,6 +163,34 @@ START_TEST(no_time_is_negative)
 }
 END_TEST
 
+/* Of few measurements, the longest may have been the fastest. */
+START_TEST(more_tokens_take_no_less_time)
+{
+    static const double seconds[] = {3e-3, 5e-3, 4e-3, 4.5e-3, 3.9e-3};
+    struct tp_layer_times times = {.context = {0}};
+    struct tp_sample samples[5];
+    struct tp_fit_error error;
+
+    for (int count = 1; count <= 5; count++) {
+        double sum = 0, fitted = 0;
+        for (int i = 0; i < count; i++)
+            samples[i] = (struct tp_sample){
+                .sequences = 1, .tokens = 8 << i, .seconds = seconds[i], .reference = 1e-3};
+        ck_assert_int_eq(tp_fit_layer(samples, count, T, 1e-3, &times, &error), TP_OK);
+        for (int s = 2; s <= T; s++)
+            ck_assert_double_ge(fitted_time(&times, 1, s, 0), fitted_time(&times, 1, s - 1, 0));
+        for (int i = 0; i < count; i++) {
+            sum += seconds[i];
+            fitted += fitted_time(&times, 1, 8 << i, 0);
+        }
+        if (count < 5) /* fewer are not smoothed; the mean stays */
+            ck_assert_double_eq_tol(fitted, sum, 1e-12);
+        fini(&times);
+        times = (struct tp_layer_times){.context = {0}};
+    }
+}
+END_TEST
+
 START_TEST(terms_that_cannot_be_told_apart_are_left_out)
 {
     struct measurements *m = calloc(1, sizeof *m);
@@ -272,6 +300,7 @@ int main(void)
     tcase_add_test(tests, a_law_without_noise_is_found);
     tcase_add_test(tests, noise_and_drift_are_seen_through);
     tcase_add_test(tests, no_time_is_negative);
+    tcase_add_test(tests, more_tokens_take_no_less_time);
     tcase_add_test(tests, terms_that_cannot_be_told_apart_are_left_out);
     tcase_add_test(tests, without_pairs_context_is_free);
     tcase_add_test(tests, long_lengths_of_several_come_from_one);

@@ -36,6 +36,9 @@ void tp_engine_reduce(struct tp_engine *engine, struct tp_reduce *reduce);
 void tp_engine_trace(struct tp_engine *engine, struct tp_trace *trace, double origin);
 extern const char *const tp_engine_event_names[];
 
+/* Adds the update that has just ended: the list ends as soon as it is enqueued. Local. */
+void tp_engine_trace_update(struct tp_engine *engine, double began);
+
 struct tp_step_result {
     double loss; /* over all stages and replicas; the same number on each rank */
     double norm; /* of the gradient, before clipping; 0 in evaluation */

@@ -74,7 +74,7 @@ static const struct tp_option table[] = {
      .help = "replicas share AdamW's moments and the update (ZeRO stage 1)"},
     {"plan", NULL, TEXT, FIELD(plan), .argument = "FILE", .help = "run this plan"},
     {"trace", NULL, TEXT, FIELD(trace), .argument = "FILE",
-     .help = "write a Chrome trace of a step (in training the second one)"},
+     .help = "write a Chrome trace of a step (in training the third one)"},
     {"json", NULL, .type = TP_OPTION_FLAG, FIELD(json), .help = "print JSON"},
 
     {"gemm", NULL, CHOICE(tp_gemm_choices), FIELD(gemm), .initial = "auto", .argument = "NAME",

@@ -299,6 +299,22 @@ static void smooth(struct tp_curve *curve)
     }
 }
 
+/* More tokens take no less time, whatever few measurements say: the mean of those that do not rise
+ * is the nearest to them that does. A slope below 0 at the end would lead below 0. */
+static void rise(struct tp_curve *curve)
+{
+    struct tp_point *points = curve->points;
+
+    for (int i = 1; i < curve->count; i++) {
+        double sum = points[i].seconds;
+        int first = i;
+        while (first > 0 && points[first - 1].seconds * (i - first + 1) > sum)
+            sum += points[--first].seconds;
+        for (int k = first; k <= i; k++)
+            points[k].seconds = sum / (i - first + 1);
+    }
+}
+
 static int count_bits(int subset)
 {
     int count = 0;
@@ -370,8 +386,10 @@ enum tp_status tp_fit_layer(const struct tp_sample *samples, int count, int seq_
     enum tp_status status = add_bases(medians, places, &times->base);
     if (status == TP_OK && times->base.count == 0)
         status = tp_fail(TP_ERR_INPUT, "nothing was measured without context");
-    for (int i = 0; i < times->base.count && status == TP_OK; i++)
+    for (int i = 0; i < times->base.count && status == TP_OK; i++) {
         smooth(&times->base.rows[i].by_tokens);
+        rise(&times->base.rows[i].by_tokens);
+    }
     if (status == TP_OK)
         status = extend(&times->base);
     if (status == TP_OK) {

@@ -72,7 +72,7 @@ struct tp_engine {
 };
 
 /* What an event of a trace is called: a place in tp_engine_event_names. */
-enum event { FORWARD, BACKWARD, SENT, RECEIVED, SUMMED, REDUCED };
+enum event { FORWARD, BACKWARD, SENT, RECEIVED, SUMMED, REDUCED, UPDATED };
 
 /* Adds what has just ended, of a unit or (NULL) of all of them, to the trace. */
 void tp_engine_add_event(struct tp_engine *engine, enum event name, enum tp_track track,

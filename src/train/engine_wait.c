@@ -33,7 +33,7 @@ static int tag_of(enum tp_direction direction, int unit)
 
 const char *const tp_engine_event_names[] = {
     [FORWARD] = "forward", [BACKWARD] = "backward", [SENT] = "send",     [RECEIVED] = "receive",
-    [SUMMED] = "sum",      [REDUCED] = "reduce",    [REDUCED + 1] = NULL};
+    [SUMMED] = "sum",      [REDUCED] = "reduce",    [UPDATED] = "update",  [UPDATED + 1] = NULL};
 
 void tp_engine_trace(struct tp_engine *engine, struct tp_trace *trace, double origin)
 {
@@ -61,6 +61,11 @@ void tp_engine_add_event(struct tp_engine *engine, enum event name, enum tp_trac
         event.length = unit->slice.length;
     }
     tp_trace_add(engine->trace, &event);
+}
+
+void tp_engine_trace_update(struct tp_engine *engine, double began)
+{
+    tp_engine_add_event(engine, UPDATED, TP_TRACK_COMPUTE, began, NULL, -1);
 }
 
 /* The device does one thing after the other: this one since it was enqueued, or the one before was

@@ -20,7 +20,10 @@ struct record {
 enum tp_status tp_tracer_begin(struct tp_worker *worker, struct tp_trace **trace)
 {
     tp_phase_begin();
-    TP_TRY(tp_phase_end(worker->world, tp_trace_new(trace)));
+    enum tp_status status = tp_trace_new(trace);
+    if (status == TP_OK)
+        status = tp_device_finish(worker->device);
+    TP_TRY(tp_phase_end(worker->world, status));
     tp_engine_trace(worker->engine, *trace, tp_clock_now());
     return TP_OK;
 }
@@ -117,6 +120,9 @@ static enum tp_status share_counts(struct tp_comm *world, size_t mine, int64_t *
 
 enum tp_status tp_tracer_end(struct tp_worker *worker, struct tp_trace *trace, const char *path)
 {
+    const double began = tp_clock_now();
+    TP_TRY(tp_device_finish(worker->device));
+    tp_engine_trace_update(worker->engine, began);
     struct tp_comm *world = worker->world;
     int64_t *counts = calloc((size_t)tp_comm_size(world), sizeof *counts);
     size_t mine;

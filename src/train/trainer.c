@@ -280,12 +280,14 @@ static enum tp_status record(struct trainer *t, const struct tp_step_metrics *me
     return tp_phase_end(t->world, status);
 }
 
-/* --trace shows the run's second step, since the first one may compile; or its only one. */
+/* --trace shows the run's third step, since the first two may compile and touch memory for the first
+ * time; or the last one of fewer. */
 static bool is_traced(const struct trainer *t)
 {
-    const bool only = t->first + 1 == t->settings.train_iters;
+    const int64_t last = t->settings.train_iters - 1;
+    const int64_t third = t->first + 2 < last ? t->first + 2 : last;
 
-    return t->settings.trace != NULL && t->state.step == t->first + (only ? 0 : 1);
+    return t->settings.trace != NULL && t->state.step == third;
 }
 
 static enum tp_status compute_traced(struct trainer *t, struct tp_step_metrics *metrics,

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a step is neither computing nor the schedule's own bubble, by a trace of train --trace.
+
+A rank's slices are played again, each as long as it took, in the rank's order, and as early as the slices
+that it needs allow: without messages and without waits for anything else. What the traced step took longer
+than that, and the sums and the norm at its end, is overhead.
+
+    python3 bench/overhead.py TRACE.json
+"""
+import json
+import sys
+
+
+def play(ranks):
+    """Seconds until the last slice ends; ranks is [stage][slice in order]."""
+    ends = [{} for _ in ranks]
+    clock = [0.0] * len(ranks)
+    done = [0] * len(ranks)
+    while any(done[k] < len(slices) for k, slices in enumerate(ranks)):
+        before = sum(done)
+        for k, slices in enumerate(ranks):
+            while done[k] < len(slices):
+                name, group, start, seconds = slices[done[k]]
+                needs = k - 1 if name == "forward" else k + 1
+                unit = (name, group, start)
+                if 0 <= needs < len(ranks) and unit not in ends[needs]:
+                    break
+                if 0 <= needs < len(ranks):
+                    clock[k] = max(clock[k], ends[needs][unit])
+                clock[k] += seconds
+                ends[k][unit] = clock[k]
+                done[k] += 1
+        if sum(done) == before:
+            sys.exit("slices wait for each other: expected one replica, a rank a stage")
+    return max(clock)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    with open(sys.argv[1]) as file:
+        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+    stages = sorted({e["pid"] for e in events})
+    ranks = [[] for _ in stages]
+    computed, last = [0.0] * len(stages), 0.0
+    for e in sorted(events, key=lambda e: e["ts"]):
+        if e["name"] in ("forward", "backward"):
+            k = stages.index(e["pid"])
+            ranks[k].append((e["name"], e["args"]["group"], e["args"]["start"], 1e-6 * e["dur"]))
+            computed[k] += 1e-6 * e["dur"]
+            last = max(last, 1e-6 * (e["ts"] + e["dur"]))
+    step = max(1e-6 * (e["ts"] + e["dur"]) for e in events)
+    least = play(ranks)
+    update = max([1e-6 * e["dur"] for e in events if e["name"] == "update"], default=0.0)
+    rest = step - least - update
+    print(f"step {1e3 * step:.1f} ms: slices and bubble {1e3 * least:.1f}, update {1e3 * update:.1f}, "
+          f"overhead {1e3 * rest:.1f} ({100 * rest / step:.2f} %)")
+    for k, seconds in zip(stages, computed):
+        print(f"rank {k}: computes {1e3 * seconds:.1f} ms ({100 * seconds / step:.1f} %)")
+
+
+main()
