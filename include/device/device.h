@@ -36,9 +36,9 @@ struct tp_device_info {
 
 /* Restarts the program, with argv, when the host's BLAS has to know from the environment, which it
  * reads when it is loaded: that its threads shall sleep when they have nothing to do (they wait
- * busily for 20 ms else, on cores that kernels want); and what this processor has, when it was built
- * before it and fell back to instructions of long ago (a Prescott's: 4 times slower). A program
- * calls this first, before MPI. Returns when there is nothing to mend. Local. */
+ * busily for 20 ms else, on cores that kernels want); and what this processor has, when it was
+ * built before it and fell back to instructions of long ago (a Prescott's: 4 times slower). A
+ * program calls this first, before MPI. Returns when there is nothing to mend. Local. */
 void tp_device_prepare(char **argv);
 
 /* Limits what a CPU device uses to that many threads, for kernels and host BLAS. Sets the

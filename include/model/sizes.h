@@ -51,8 +51,8 @@ struct tp_matrix_size {
 };
 struct tp_matrix_size tp_matrix_size(const struct tp_stage_shape *shape, enum tp_matrix matrix);
 
-/* Elements of its panels (device/packed.h), enough for W, by which a forward multiplies, and for its
- * transpose, by which a backward does. Local. */
+/* Elements of its panels (device/packed.h), enough for W, by which a forward multiplies, and for
+ * its transpose, by which a backward does. Local. */
 size_t tp_matrix_panels(const struct tp_stage_shape *shape, enum tp_matrix matrix);
 
 /* Regions of memory besides parameters. Names say what a row of the region is, with the rank's own

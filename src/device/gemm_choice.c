@@ -136,9 +136,8 @@ static enum tp_status time_all(struct tp_device *device, const struct operands *
     const struct {
         run *run;
         double *median;
-    } rows[] = {{run_plain, &times->plain},
-                {run_packing, &times->packing},
-                {run_packed, &times->packed}};
+    } rows[] = {
+        {run_plain, &times->plain}, {run_packing, &times->packing}, {run_packed, &times->packed}};
     const int count = tp_device_packs(device) ? 3 : 1;
     double seconds[3][WARM_UP + ROUNDS];
     for (int round = 0; round < WARM_UP + ROUNDS; round++)

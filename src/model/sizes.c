@@ -26,13 +26,13 @@ static size_t larger(size_t a, size_t b)
 
 /* When a stage has a region; all that are set have to hold. */
 enum {
-    LAYER = 1,     /* once per layer */
-    TRAINING = 2,  /* in training only */
-    FIRST = 4,     /* on the first stage */
-    LAST = 8,      /* on the last stage */
-    NOT_BOTH = 16, /* not where one stage is first and last */
-    EITHER = 32,   /* on the first or the last stage */
-    BETWEEN = 64,  /* once per layer, but for the first */
+    LAYER = 1,        /* once per layer */
+    TRAINING = 2,     /* in training only */
+    FIRST = 4,        /* on the first stage */
+    LAST = 8,         /* on the last stage */
+    NOT_BOTH = 16,    /* not where one stage is first and last */
+    EITHER = 32,      /* on the first or the last stage */
+    BETWEEN = 64,     /* once per layer, but for the first */
     ALTERNATING = 128 /* where forwards and backwards alternate */
 };
 

@@ -54,7 +54,7 @@ struct walk {
     struct tp_unit *units;
     struct tp_turns turns;
     struct memory rows, inputs, caches;
-    int posted; /* forward places whose input has a place */
+    int posted;      /* forward places whose input has a place */
     bool alternates; /* some forward came after a backward of its flight */
 };
 

@@ -32,8 +32,8 @@ static int tag_of(enum tp_direction direction, int unit)
 /* ---- Trace ---- */
 
 const char *const tp_engine_event_names[] = {
-    [FORWARD] = "forward", [BACKWARD] = "backward", [SENT] = "send",     [RECEIVED] = "receive",
-    [SUMMED] = "sum",      [REDUCED] = "reduce",    [UPDATED] = "update",  [UPDATED + 1] = NULL};
+    [FORWARD] = "forward", [BACKWARD] = "backward", [SENT] = "send",      [RECEIVED] = "receive",
+    [SUMMED] = "sum",      [REDUCED] = "reduce",    [UPDATED] = "update", [UPDATED + 1] = NULL};
 
 void tp_engine_trace(struct tp_engine *engine, struct tp_trace *trace, double origin)
 {

@@ -280,8 +280,8 @@ static enum tp_status record(struct trainer *t, const struct tp_step_metrics *me
     return tp_phase_end(t->world, status);
 }
 
-/* --trace shows the run's third step, since the first two may compile and touch memory for the first
- * time; or the last one of fewer. */
+/* --trace shows the run's third step, since the first two may compile and touch memory for the
+ * first time; or the last one of fewer. */
 static bool is_traced(const struct trainer *t)
 {
     const int64_t last = t->settings.train_iters - 1;
