@@ -128,24 +128,28 @@ static enum tp_status time_run(struct tp_device *device, run *run, const struct 
 }
 
 /* In turn, so that what disturbs one disturbs all. Medians: a host BLAS whose threads are late now
- * and then is late in a layer too. The first rounds warm up, and tell how often to run. */
+ * and then is late in a layer too. The first round warms up, and tells how often to run; large
+ * products, which vary less, get fewer rounds than small ones. */
 static enum tp_status time_all(struct tp_device *device, const struct operands *operands,
                                const struct tp_gemm *shape, struct tp_gemm_times *times)
 {
-    enum { WARM_UP = 2, ROUNDS = 5 };
+    enum { ROUNDS = 6 };
+    static const double enough = 0.05;
     const struct {
         run *run;
         double *median;
     } rows[] = {
         {run_plain, &times->plain}, {run_packing, &times->packing}, {run_packed, &times->packed}};
     const int count = tp_device_packs(device) ? 3 : 1;
-    double seconds[3][WARM_UP + ROUNDS];
-    for (int round = 0; round < WARM_UP + ROUNDS; round++)
+    double seconds[3][ROUNDS];
+    const double began = tp_clock_now();
+    int round = 0;
+    for (; round < 2 || (round < ROUNDS && tp_clock_now() - began < enough); round++)
         for (int i = 0; i < count; i++)
             TP_TRY(time_run(device, rows[i].run, operands, shape,
                             round > 0 ? seconds[i][round - 1] : 0, &seconds[i][round]));
     for (int i = 0; i < count; i++)
-        *rows[i].median = tp_median(seconds[i] + WARM_UP, ROUNDS);
+        *rows[i].median = tp_median(seconds[i] + 1, round - 1);
     return TP_OK;
 }
 
