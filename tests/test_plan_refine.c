@@ -257,6 +257,32 @@ START_TEST(what_may_not_change_stays)
 }
 END_TEST
 
+/* A slice of one token cannot be halved. Without enough memory every change is tried. */
+START_TEST(a_token_stays_whole)
+{
+    struct tp_slices slices = {.count = 0};
+    struct tp_refined refined;
+    struct fake_cost fake;
+    struct tp_model model;
+    struct tp_plan *start;
+
+    fake_cost_init(&fake);
+    ck_assert_int_eq(tp_model_preset("gpt2", &model), TP_OK);
+    ck_assert_int_eq(tp_slices_uniform(1, 1, &slices), TP_OK);
+    ck_assert_int_eq(tp_plan_default(&model, 1, 4, 3, TP_SCHEDULE_TERAPIPE, 2, &slices, &start),
+                     TP_OK);
+    const struct tp_refine_task task = {
+        .cost = &fake.cost, .memory = 1, .grain = 1, .may_cut = true, .work = 100000};
+    ck_assert_int_eq(tp_refine(&task, (const struct tp_plan *const *)&start, 1, &refined), TP_OK);
+    ck_assert_int_eq(refined.simulated, 1);
+    for (int g = 0; g < refined.plan->n_groups; g++)
+        ck_assert_int_eq(refined.plan->groups[g].slices.count, 1);
+    tp_refined_fini(&refined);
+    tp_plan_free(start);
+    tp_slices_fini(&slices);
+}
+END_TEST
+
 /* One that fits is found among those that do not, however fast they are; without any, the stage
  * that lacks most is named. */
 START_TEST(memory_comes_first)
@@ -305,6 +331,7 @@ int main(void)
     tcase_add_test(cases, results_are_no_worse_than_starts);
     tcase_add_test(cases, equal_stages_come_close_to_the_best);
     tcase_add_test(cases, what_may_not_change_stays);
+    tcase_add_test(cases, a_token_stays_whole);
     tcase_add_test(cases, memory_comes_first);
     return expect_run(cases);
 }

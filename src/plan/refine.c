@@ -153,7 +153,7 @@ static bool change_slices(const struct cut *cut, int grain, struct tp_slices *sl
         break;
     }
     const int half = (at[0] / 2 + grain - 1) / grain * grain;
-    if (half >= at[0])
+    if (half == 0 || half >= at[0])
         return false;
     memmove(at + 2, at + 1, (size_t)behind * sizeof *at);
     at[1] = at[0] - half;
