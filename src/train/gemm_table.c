@@ -11,6 +11,8 @@
 #include "base/file.h"
 #include "base/log.h"
 
+static const char format_name[] = "terapipe-gemm";
+
 /* ---- The file ---- */
 
 static json_t *times_json(const struct tp_gemm_times *times)
@@ -42,7 +44,7 @@ enum tp_status tp_gemm_tables_save(const struct tp_gemm_table *tables, int count
                             json_string(tp_gemm_choices[tables[i].gemm]));
         json_object_set_new(products, tables[i].device, table_json(&tables[i]));
     }
-    json_t *json = json_pack("{s:s, s:i, s:o, s:o}", "format", "terapipe-gemm", "version", 1,
+    json_t *json = json_pack("{s:s, s:i, s:o, s:o}", "format", format_name, "version", 1,
                              "providers", providers, "products", products);
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
     json_decref(json);
@@ -51,6 +53,16 @@ enum tp_status tp_gemm_tables_save(const struct tp_gemm_table *tables, int count
     enum tp_status status = tp_file_write(path, text, strlen(text));
     free(text);
     return status;
+}
+
+static bool find_provider(const char *name, int *gemm)
+{
+    for (int i = 0; tp_gemm_choices[i]; i++)
+        if (strcmp(tp_gemm_choices[i], name) == 0) {
+            *gemm = i;
+            return true;
+        }
+    return false;
 }
 
 static bool read_times(json_t *json, struct tp_gemm_times *times)
@@ -69,22 +81,43 @@ static bool read_times(json_t *json, struct tp_gemm_times *times)
                                    .k = (size_t)k,
                                    .beta = a ? 1.0f : 0.0f};
     times->by_panels = by_panels;
-    return m > 0 && n > 0 && k > 0;
+    return m > 0 && n > 0 && k > 0 && times->plain >= 0 && times->packed >= 0 &&
+           times->packing >= 0;
 }
 
+/* What a run recorded for a kind of device, if it had one: else there is neither. */
 static bool read_table(json_t *json, const char *device, struct tp_gemm_table *table)
 {
-    const char *provider =
-        json_string_value(json_object_get(json_object_get(json, "providers"), device));
+    json_t *provider = json_object_get(json_object_get(json, "providers"), device);
     json_t *rows = json_object_get(json_object_get(json, "products"), device);
 
-    for (int i = 0; provider && tp_gemm_choices[i]; i++)
-        if (strcmp(tp_gemm_choices[i], provider) == 0)
-            table->gemm = i;
+    if (!provider && !rows)
+        return true;
+    if (!json_is_string(provider) || !json_is_array(rows) ||
+        !find_provider(json_string_value(provider), &table->gemm))
+        return false;
     for (size_t i = 0; i < json_array_size(rows) && table->count < TP_CELL_KINDS; i++)
         if (!read_times(json_array_get(rows, i), &table->times[table->count++]))
             return false;
     return true;
+}
+
+static enum tp_status check_format(json_t *json, const char *path)
+{
+    const char *format;
+    int version;
+    json_t *providers, *products;
+    json_error_t error;
+
+    if (json_unpack_ex(json, &error, 0, "{s:s, s:i, s:o, s:o}", "format", &format, "version",
+                       &version, "providers", &providers, "products", &products) != 0)
+        return tp_fail(TP_ERR_INPUT, "%s: %s", path, error.text);
+    if (strcmp(format, format_name) != 0 || version != 1)
+        return tp_fail(TP_ERR_INPUT, "%s: format %.40s version %d: expected %s version 1", path,
+                       format, version, format_name);
+    if (!json_is_object(providers) || !json_is_object(products))
+        return tp_fail(TP_ERR_INPUT, "%s: providers and products: expected objects", path);
+    return TP_OK;
 }
 
 enum tp_status tp_gemm_table_load(const char *path, const char *device, struct tp_gemm_table *table)
@@ -103,11 +136,13 @@ enum tp_status tp_gemm_table_load(const char *path, const char *device, struct t
     free(text);
     if (!json)
         return tp_fail(TP_ERR_INPUT, "%s: line %d: %s", path, error.line, error.text);
-    const bool right = read_table(json, device, table);
+    enum tp_status status = check_format(json, path);
+    if (status == TP_OK && !read_table(json, device, table))
+        status = tp_fail(TP_ERR_INPUT,
+                         "%s: providers and products of %s: expected them as terapipe writes them",
+                         path, device);
     json_decref(json);
-    if (right)
-        return TP_OK;
-    return tp_fail(TP_ERR_INPUT, "%s: products: expected rows as terapipe writes them", path);
+    return status;
 }
 
 /* ---- Measured ---- */
