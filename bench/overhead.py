@@ -31,16 +31,27 @@ def play(ranks):
                 ends[k][unit] = clock[k]
                 done[k] += 1
         if sum(done) == before:
-            sys.exit("slices wait for each other: expected one replica, a rank a stage")
+            sys.exit("slices wait for each other: expected every slice on every rank")
     return max(clock)
+
+
+def is_pipeline(trace, stages):
+    """Do ranks send to their neighbours, and to no others? Replicas and op ranks do not."""
+    sent = {e["id"]: e["pid"] for e in trace if e["ph"] == "s"}
+    pairs = {(sent[e["id"]], e["pid"]) for e in trace if e["ph"] == "f"}
+    neighbours = set(zip(stages, stages[1:]))
+    return pairs == neighbours | {(b, a) for a, b in neighbours}
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     with open(sys.argv[1]) as file:
-        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+        trace = json.load(file)["traceEvents"]
+    events = [e for e in trace if e["ph"] == "X"]
     stages = sorted({e["pid"] for e in events})
+    if not is_pipeline(trace, stages):
+        sys.exit(f"{sys.argv[1]}: expected a pipeline of one rank a stage, without --op and --data")
     ranks = [[] for _ in stages]
     computed, last = [0.0] * len(stages), 0.0
     for e in sorted(events, key=lambda e: e["ts"]):
