@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -160,6 +161,9 @@ START_TEST(folders)
     expect_fail(TP_ERR_IO, "file/x", tp_file_make_folder(scratch_path(folder, "file/x")));
     expect_fail(TP_ERR_IO, "empty", tp_file_make_folder(""));
     expect_fail(TP_ERR_IO, "/proc/x", tp_file_make_folder("/proc/x/y"));
+    ck_assert_int_ne(mkdir("/sys/x", 0777), 0); /* not as what is not there */
+    const int error = errno;
+    expect_fail(TP_ERR_IO, strerror(error), tp_file_make_folder("/sys/x"));
     expect_fail(TP_ERR_IO, "/proc: ", tp_file_probe_folder("/proc"));
     expect_fail(TP_ERR_IO, "no-such", tp_file_probe_folder("/no-such"));
 }

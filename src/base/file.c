@@ -182,8 +182,9 @@ enum tp_status tp_file_make_folder(const char *path)
         if (!whole && *at != '/')
             continue;
         *at = '\0';
-        if (mkdir(part, 0777) != 0 && !tp_file_is_folder(part))
-            status = tp_fail(TP_ERR_IO, "%s: cannot make the folder: %s", path, strerror(errno));
+        const int error = mkdir(part, 0777) != 0 ? errno : 0; /* the next call changes errno */
+        if (error != 0 && !tp_file_is_folder(part))
+            status = tp_fail(TP_ERR_IO, "%s: cannot make the folder: %s", path, strerror(error));
         if (whole)
             break;
         *at = '/';
