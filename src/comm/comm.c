@@ -12,6 +12,7 @@
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/share.h"
+#include "base/shared.h"
 #include "comm/comm.h"
 
 struct tp_comm {
@@ -21,7 +22,8 @@ struct tp_comm {
     int *counts, *places; /* [size] of the shares in an all-gather */
 
     struct tp_bell **bells; /* [size] what wakes a rank; NULL: it is on another node */
-    MPI_Win window;         /* the bells' memory, of the world; else none */
+    struct tp_bell *shared; /* the node's bells, of the world where it has some; else NULL */
+    size_t shared_bytes;
 };
 
 static enum tp_status check(int error, const char *call, const char *file, int line)
@@ -287,7 +289,7 @@ static enum tp_status wrap(MPI_Comm mpi, const struct tp_comm *parent, struct tp
         MPI_Comm_free(&mpi);
         return tp_fail(TP_ERR_MEMORY, "no memory for a communicator");
     }
-    *comm = (struct tp_comm){.mpi = mpi, .window = MPI_WIN_NULL};
+    *comm = (struct tp_comm){.mpi = mpi};
     if (status != TP_OK || (status = TP_MPI(MPI_Comm_rank(mpi, &comm->rank))) != TP_OK ||
         (status = TP_MPI(MPI_Comm_size(mpi, &comm->size))) != TP_OK ||
         (status = make_room(comm)) != TP_OK) {
@@ -303,26 +305,44 @@ static enum tp_status wrap(MPI_Comm mpi, const struct tp_comm *parent, struct tp
     return TP_OK;
 }
 
+/* Memory of all ranks of a node; NULL on all where one of them cannot have it. Not MPI's shared
+ * windows: a rank of Open MPI that gets none leaves the others waiting for it for ever. */
+static enum tp_status share_bells(struct tp_comm *node, size_t bytes, struct tp_bell **bells)
+{
+    char name[TP_SHARED_NAME] = "";
+    const bool leads = node->rank == 0;
+    struct tp_bell *mine = leads ? tp_shared_new(name, bytes) : NULL;
+    if (mine == NULL)
+        name[0] = '\0';
+    enum tp_status status = tp_comm_bcast(node, name, sizeof name, 0);
+    if (status == TP_OK && !leads && name[0] != '\0')
+        mine = tp_shared_open(name, bytes);
+    if (mine != NULL)
+        tp_bell_init(&mine[node->rank]);
+    int64_t lacking = mine == NULL;
+    if (status == TP_OK)
+        status = tp_comm_allreduce_max(node, &lacking, 1); /* the others' bells are made too */
+    if (leads && name[0] != '\0')
+        tp_shared_forget(name);
+    if (status != TP_OK || lacking) {
+        tp_shared_free(mine, bytes);
+        mine = NULL;
+    }
+    *bells = mine;
+    return status;
+}
+
 /* Ranks of one node ring for each other: the bells are in memory that they share. Where there is
  * none, they look more often instead. */
-static enum tp_status hang_bells(struct tp_comm *world, const struct tp_comm *node)
+static enum tp_status hang_bells(struct tp_comm *world, struct tp_comm *node)
 {
-    struct tp_bell *mine;
-    if (MPI_Win_allocate_shared(sizeof *mine, 1, MPI_INFO_NULL, node->mpi, &mine, &world->window) !=
-        MPI_SUCCESS) {
-        world->window = MPI_WIN_NULL;
+    world->shared_bytes = (size_t)node->size * sizeof *world->shared;
+    TP_TRY(share_bells(node, world->shared_bytes, &world->shared));
+    if (world->shared == NULL)
         return TP_OK;
-    }
-    tp_bell_init(mine);
-    TP_TRY(tp_comm_barrier(node)); /* the others' are made too */
-    for (int i = 0; i < node->size; i++) {
-        struct tp_bell *bell;
-        MPI_Aint bytes;
-        int unit;
-        TP_TRY(TP_MPI(MPI_Win_shared_query(world->window, i, &bytes, &unit, &bell)));
-        world->bells[translate(node->mpi, i, world->mpi)] = bell;
-    }
-    tp_bell_listen(mine);
+    for (int i = 0; i < node->size; i++)
+        world->bells[translate(node->mpi, i, world->mpi)] = &world->shared[i];
+    tp_bell_listen(&world->shared[node->rank]);
     all_near = node->size == world->size;
     return TP_OK;
 }
@@ -381,10 +401,9 @@ void tp_comm_free(struct tp_comm *comm)
 {
     if (comm == NULL)
         return;
-    if (comm->window != MPI_WIN_NULL) {
+    if (comm->shared != NULL)
         tp_bell_listen(NULL);
-        MPI_Win_free(&comm->window);
-    }
+    tp_shared_free(comm->shared, comm->shared_bytes);
     MPI_Comm_free(&comm->mpi);
     free(comm->bells);
     free(comm->counts);
