@@ -11,7 +11,7 @@
 #include "device/kernels.h"
 #include "device_test.h"
 
-enum { D = 20, MOST_OUTCOMES = 8 };
+enum { D = 20, MOST_OUTCOMES = 9 };
 
 /* What kernels wrote. */
 struct outcome {
@@ -137,18 +137,20 @@ static void branch(struct side *s)
     keep(s, "dropped", dropped, ROWS * N);
 }
 
-/* A slice in the middle of a sequence, whose context the caches hold; gradients that are begun. */
-static void attend(struct side *s)
+/* A slice of sequences whose context the caches hold; gradients that are begun. Behind what is
+ * written by rows lie numbers that must stay: a tile of rows does not end where the slice does. */
+static void attend(struct side *s, int sequences, int S, int P, int T)
 {
-    enum { SEQUENCES = 2, S = 41, P = 35, T = 83, H = 3, C = H * D, STRIDE = 32 };
-    enum { ROWS = SEQUENCES * S, CACHE = SEQUENCES * H * T * STRIDE };
-    const struct tp_attention where = {SEQUENCES, S, P, T, H, D, 2, 85};
-    struct tp_view qkv = numbers(s, 1, ROWS * 3 * C), bias = numbers(s, 2, 3 * C),
-                   query = take(s, ROWS * C), key = numbers(s, 3, CACHE),
-                   value = numbers(s, 4, CACHE), out = take(s, ROWS * C), lse = take(s, ROWS * H),
-                   dout = numbers(s, 5, ROWS * C), dquery = take(s, ROWS * C),
-                   dkey = numbers(s, 6, CACHE), dvalue = numbers(s, 7, CACHE),
-                   dqkv = take(s, ROWS * 3 * C);
+    enum { H = 3, C = H * D, STRIDE = 32, BEHIND = 32 };
+    const struct tp_attention where = {sequences, S, P, T, H, D, 2, 85};
+    const size_t rows = (size_t)sequences * S, cache = (size_t)sequences * H * T * STRIDE;
+    const size_t room = (rows + BEHIND) * C;
+    struct tp_view qkv = numbers(s, 1, rows * 3 * C), bias = numbers(s, 2, 3 * C),
+                   query = numbers(s, 8, room), key = numbers(s, 3, cache),
+                   value = numbers(s, 4, cache), out = numbers(s, 9, room),
+                   lse = numbers(s, 10, (rows + BEHIND) * H), dout = numbers(s, 5, rows * C),
+                   dquery = numbers(s, 11, room), dkey = numbers(s, 6, cache),
+                   dvalue = numbers(s, 7, cache), dqkv = numbers(s, 12, 3 * room);
     ck_assert_int_eq(tp_qkv_split(s->device, query, key, value, qkv, bias, &where), TP_OK);
     ck_assert_int_eq(tp_attention_forward(s->device, out, lse, query, key, value, &where, &dropout),
                      TP_OK);
@@ -156,14 +158,35 @@ static void attend(struct side *s)
                                            key, value, &where, &dropout),
                      TP_OK);
     ck_assert_int_eq(tp_qkv_merge(s->device, dqkv, dquery, dkey, dvalue, &where), TP_OK);
-    keep(s, "query", query, ROWS * C);
-    keep(s, "key", key, CACHE);
-    keep(s, "value", value, CACHE);
-    keep(s, "out", out, ROWS * C);
-    keep(s, "lse", lse, ROWS * H);
-    keep(s, "dkey", dkey, CACHE);
-    keep(s, "dvalue", dvalue, CACHE);
-    keep(s, "dqkv", dqkv, ROWS * 3 * C);
+    keep(s, "query", query, room);
+    keep(s, "key", key, cache);
+    keep(s, "value", value, cache);
+    keep(s, "out", out, room);
+    keep(s, "lse", lse, (rows + BEHIND) * H);
+    keep(s, "dkey", dkey, cache);
+    keep(s, "dvalue", dvalue, cache);
+    keep(s, "dquery", dquery, room);
+    keep(s, "dqkv", dqkv, 3 * room);
+}
+
+static void attend_in_the_middle(struct side *s)
+{
+    attend(s, 2, 41, 35, 83);
+}
+
+static void attend_a_tile_in_part(struct side *s)
+{
+    attend(s, 1, 29, 35, 83);
+}
+
+static void attend_from_the_start(struct side *s)
+{
+    attend(s, 1, 41, 0, 41);
+}
+
+static void attend_one_token(struct side *s)
+{
+    attend(s, 1, 1, 32, 33);
 }
 
 /* A part of the table, some of whose tokens occur again and again. */
@@ -222,7 +245,15 @@ static void update(struct side *s)
     keep(s, "v", v, N);
 }
 
-static void (*const works[])(struct side *) = {normalise, branch, attend, embed, judge, update};
+static void (*const works[])(struct side *) = {normalise,
+                                               branch,
+                                               attend_in_the_middle,
+                                               attend_a_tile_in_part,
+                                               attend_from_the_start,
+                                               attend_one_token,
+                                               embed,
+                                               judge,
+                                               update};
 enum { N_WORKS = sizeof works / sizeof *works };
 
 START_TEST(styles_agree)

@@ -190,9 +190,8 @@ struct rows keys_from(const struct head *head, const global float *x, int first)
 void draw_masks(local float *masks, int by_query, int by_key, const struct head *head, int first_query,
                 int first_key)
 {
-    if (head->threshold == 0)
-        return;
-    for (int i = ITEM; i < TILE * TILE / 4; i += GROUP) {
+    const int blocks = head->threshold != 0 ? TILE * TILE / 4 : 0;
+    for (int i = ITEM; i < blocks; i += GROUP) {
         const int query = i / (TILE / 4), key = i % (TILE / 4) * 4;
         uint w0 = (head->masks + first_key + key) / 4, w1 = head->P + first_query + query;
         uint w2 = head->sequence, w3 = DROPOUT_USE;
@@ -367,14 +366,15 @@ void attend_keys(global float *dkey, global float *dvalue, const struct tiles *t
         }
 }
 
-// dquery of queries [first, end), a tile at most, from all keys they saw.
+// dquery of queries [first, end), a tile at most and perhaps none, from all keys they saw.
 void attend_queries(global float *dquery, const struct tiles *tiles, const struct head *head, int first,
                     int end)
 {
     float dq[ROWS][ELEMENTS];
     clear(dq);
     load_queries(tiles, head, first);
-    for (int j = 0; j < head->P + end; j += TILE) {
+    const int keys = first < end ? head->P + end : 0;
+    for (int j = 0; j < keys; j += TILE) {
         float p[ROWS][COLUMNS], ds[ROWS][COLUMNS];
         weigh(p, ds, tiles, head, first, j, false);
         add_weighted(dq, ds, keys_from(head, head->key, j), tiles->weights, tiles->b);
@@ -425,7 +425,5 @@ GROUP_KERNEL void attention_backward(global float *dquery, ulong dquery0, global
                               .threshold = threshold,
                               .kept_scale = kept_scale};
     attend_keys(dkey + dkey0 + cache, dvalue + dvalue0 + cache, &tiles, &head, first);
-    const int begin = max(first - P, 0), end = min(first + TILE - P, S);
-    if (begin < end)
-        attend_queries(dquery + dquery0 + at, &tiles, &head, begin, end);
+    attend_queries(dquery + dquery0 + at, &tiles, &head, max(first - P, 0), min(first + TILE - P, S));
 }

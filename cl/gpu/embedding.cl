@@ -53,7 +53,8 @@ GROUP_KERNEL void embedding_backward(global float *dwte, ulong dwte0, global flo
     }
 
     const int token = tokens[(ulong)b * T + i];
-    if (token < first || token - first >= count || occurs_before(tokens, b, i, S, T, part))
+    const bool occurred = occurs_before(tokens, b, i, S, T, part);
+    if (token < first || token - first >= count || occurred)
         return;
     dwte += dwte0 + (ulong)(token - first) * C;
     for (int other = b; other < sequences; other++)

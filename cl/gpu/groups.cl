@@ -2,6 +2,9 @@
 // Style of GPUs: a work-group of GROUP work-items takes a row, a block of columns or a tile. Neighbouring
 // items take neighbouring elements, and find out together, in local memory, what all of them need. There are
 // no groups beyond the last.
+//
+// No barrier stands in a branch, though all items of a group take the same way there: PoCL 3.1 then takes
+// the first item's way through later conditions too, for all items (rows beyond a slice were written).
 
 #define GROUP_KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 #define ITEM ((int)get_local_id(0))
