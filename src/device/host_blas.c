@@ -2,6 +2,7 @@
 /* The host's BLAS as commands of an OpenCL queue. */
 #include "config.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,12 +96,26 @@ static bool set(const char *variable, const char *value)
     return value != NULL && getenv(variable) == NULL && setenv(variable, value, 0) == 0;
 }
 
+/* By its own path, after which the process is named; that fails where the file is gone. Returns
+ * when both do: then all goes on, slowly. */
+static void restart(char **argv)
+{
+    char path[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (length > 0) {
+        path[length] = '\0';
+        execv(path, argv);
+    }
+    execv("/proc/self/exe", argv);
+}
+
 void tp_device_prepare(char **argv)
 {
     bool changed = set("OPENBLAS_CORETYPE", better_kernels());
     changed = set("OPENBLAS_THREAD_TIMEOUT", "4") || changed; /* 2^4 cycles */
     if (changed)
-        execv("/proc/self/exe", argv); /* returns when it cannot: then all goes on, slowly */
+        restart(argv);
 }
 
 #else
