@@ -12,8 +12,8 @@
 enum tp_status tp_tracer_begin(struct tp_worker *worker, struct tp_trace **trace);
 
 /* Waits for the update and brings all ranks' events to rank 0, which writes the file, and frees the
- * trace. Collective over the world; the ranks fail together with TP_ERR_IO and TP_ERR_MEMORY, any
- * other error leaves this rank alone. */
+ * trace. Collective over the world; the ranks fail together with TP_ERR_DEVICE, TP_ERR_IO and
+ * TP_ERR_MEMORY, any other error leaves this rank alone. */
 enum tp_status tp_tracer_end(struct tp_worker *worker, struct tp_trace *trace, const char *path);
 
 #endif

@@ -20,11 +20,17 @@ struct record {
 enum tp_status tp_tracer_begin(struct tp_worker *worker, struct tp_trace **trace)
 {
     tp_phase_begin();
-    enum tp_status status = tp_trace_new(trace);
+    struct tp_trace *made = NULL;
+    enum tp_status status = tp_trace_new(&made);
     if (status == TP_OK)
         status = tp_device_finish(worker->device);
-    TP_TRY(tp_phase_end(worker->world, status));
-    tp_engine_trace(worker->engine, *trace, tp_clock_now());
+    status = tp_phase_end(worker->world, status);
+    if (status != TP_OK) {
+        tp_trace_free(made);
+        return status;
+    }
+    tp_engine_trace(worker->engine, made, tp_clock_now());
+    *trace = made;
     return TP_OK;
 }
 
@@ -120,18 +126,19 @@ static enum tp_status share_counts(struct tp_comm *world, size_t mine, int64_t *
 
 enum tp_status tp_tracer_end(struct tp_worker *worker, struct tp_trace *trace, const char *path)
 {
-    const double began = tp_clock_now();
-    TP_TRY(tp_device_finish(worker->device));
-    tp_engine_trace_update(worker->engine, began);
     struct tp_comm *world = worker->world;
+    const double began = tp_clock_now();
+    tp_phase_begin();
+    enum tp_status status = tp_device_finish(worker->device);
+    tp_engine_trace_update(worker->engine, began);
+    tp_engine_trace(worker->engine, NULL, 0);
+
     int64_t *counts = calloc((size_t)tp_comm_size(world), sizeof *counts);
     size_t mine;
     struct record *records = pack(trace, &mine);
-
-    tp_engine_trace(worker->engine, NULL, 0);
-    tp_phase_begin();
-    enum tp_status status = tp_phase_end(
-        world, counts && records ? TP_OK : tp_fail(TP_ERR_MEMORY, "%s: no memory for it", path));
+    if (status == TP_OK && (counts == NULL || records == NULL))
+        status = tp_fail(TP_ERR_MEMORY, "%s: no memory for it", path);
+    status = tp_phase_end(world, status);
     if (status == TP_OK)
         status = share_counts(world, mine, counts, &records);
     if (status == TP_OK)
