@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "cli/child.h"
 #include "cli/command.h"
 #include "device/gemm.h"
@@ -265,19 +266,6 @@ static enum tp_status ask_plain(struct tune *tune, enum question question, struc
     return tp_fail(TP_ERR_DEVICE, "CLBlast with its own parameters: %s", reason);
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *numbers, int count)
-{
-    qsort(numbers, (size_t)count, sizeof *numbers, compare_numbers);
-    return count % 2 ? numbers[count / 2] : 0.5 * (numbers[count / 2 - 1] + numbers[count / 2]);
-}
-
 /* Asks a candidate; when that ends it, *ended, and the trial has the reason unless it is *over. */
 static void ask_candidate(struct tune *tune, struct tp_child *child, enum question question,
                           struct answer *answer, struct tp_trial *trial, bool *ended, bool *over)
@@ -309,8 +297,8 @@ static enum tp_status compare(struct tune *tune, struct tp_child *child, struct 
         ratios[i] = plain.seconds / mine.seconds;
         seconds[i] = mine.seconds;
     }
-    trial->ratio = median(ratios, ROUNDS);
-    trial->gflops = 1e-9 * layer_flops(&tune->layer) / median(seconds, ROUNDS);
+    trial->ratio = tp_median(ratios, ROUNDS);
+    trial->gflops = 1e-9 * layer_flops(&tune->layer) / tp_median(seconds, ROUNDS);
     return TP_OK;
 }
 

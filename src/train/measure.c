@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/rng.h"
 #include "device/gemm.h"
 #include "device/memory.h"
@@ -468,12 +469,6 @@ static enum tp_status run_rounds(struct rig *rig)
     return status;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Each reference becomes the median of those around it in time: it is to follow the machine's
  * speed, not a moment in which another program had the core. */
 static void smooth_references(struct tp_measure *measure)
@@ -491,8 +486,7 @@ static void smooth_references(struct tp_measure *measure)
         first = first < 0 ? 0 : first + size > count ? count - size : first;
         for (int w = 0; w < size; w++)
             window[w] = measure->shots[places[first + w]].reference;
-        qsort(window, (size_t)size, sizeof *window, compare);
-        smooth[i] = window[size / 2];
+        smooth[i] = tp_median(window, size);
     }
     for (int i = 0; i < count; i++)
         measure->shots[places[i]].reference = smooth[i];
@@ -548,12 +542,6 @@ static enum tp_status new_message(struct tp_worker *worker, float **data)
                         *data ? TP_OK : tp_fail(TP_ERR_MEMORY, "no memory for a message"));
 }
 
-static double median_of(double trips[TRIPS])
-{
-    qsort(trips, TRIPS, sizeof *trips, compare);
-    return trips[TRIPS / 2];
-}
-
 /* Message to the other and back. */
 static enum tp_status round_trip(struct tp_comm *pipe, int peer, bool first, float *data,
                                  size_t count)
@@ -577,7 +565,7 @@ static enum tp_status time_link(struct tp_comm *pipe, int peer, bool first, floa
             TP_TRY(round_trip(pipe, peer, first, data, (size_t)link->bytes[i] / sizeof *data));
             trips[t] = tp_clock_now() - began;
         }
-        link->seconds[i] = 0.5 * median_of(trips);
+        link->seconds[i] = 0.5 * tp_median(trips, TRIPS);
     }
     return TP_OK;
 }
@@ -618,7 +606,7 @@ static enum tp_status time_allreduce(struct tp_comm *replicas, float *data,
             TP_TRY(tp_comm_wait(&request));
             trips[t] = tp_clock_now() - began;
         }
-        sums->seconds[i] = median_of(trips);
+        sums->seconds[i] = tp_median(trips, TRIPS);
     }
     return TP_OK;
 }
