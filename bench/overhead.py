@@ -2,8 +2,8 @@
 """What of a step is neither computing nor the schedule's own bubble, by a trace of train --trace.
 
 A rank's slices are played again, each as long as it took, in the rank's order, and as early as the slices
-that it needs allow: without messages and without waits for anything else. What the traced step took longer
-than that, and the sums and the norm at its end, is overhead.
+that it needs allow: without messages and without waits for anything else. What the step took longer than that
+and the update is overhead, the sums and the norm at its end included.
 
     python3 bench/overhead.py TRACE.json
 """
@@ -45,21 +45,24 @@ def is_pipeline(trace, stages):
 
 def main():
     if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    with open(sys.argv[1]) as file:
-        trace = json.load(file)["traceEvents"]
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    try:
+        with open(sys.argv[1]) as file:
+            trace = json.load(file)["traceEvents"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"{sys.argv[1]}: expected a trace: {error}")
     events = [e for e in trace if e["ph"] == "X"]
     stages = sorted({e["pid"] for e in events})
     if not is_pipeline(trace, stages):
         sys.exit(f"{sys.argv[1]}: expected a pipeline of one rank a stage, without --op and --data")
     ranks = [[] for _ in stages]
-    computed, last = [0.0] * len(stages), 0.0
+    computed = [0.0] * len(stages)
     for e in sorted(events, key=lambda e: e["ts"]):
         if e["name"] in ("forward", "backward"):
             k = stages.index(e["pid"])
             ranks[k].append((e["name"], e["args"]["group"], e["args"]["start"], 1e-6 * e["dur"]))
             computed[k] += 1e-6 * e["dur"]
-            last = max(last, 1e-6 * (e["ts"] + e["dur"]))
     step = max(1e-6 * (e["ts"] + e["dur"]) for e in events)
     least = play(ranks)
     update = max([1e-6 * e["dur"] for e in events if e["name"] == "update"], default=0.0)
