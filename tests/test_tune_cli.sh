@@ -40,6 +40,19 @@ fails 1 'nowhere/tuning.json' -o nowhere/tuning.json
 if "$terapipe" doctor >/dev/null 2>&1; then
     fails 2 '--device voodoo' --device voodoo -o tuning.json
     fails 1 '--budget 0.1' --budget 0.1 -o tuning.json
+
+    # Broken off while the first kernels are built, which takes long without a cache; 143: before it listens.
+    mkdir cold
+    XDG_CACHE_HOME=$work/cold POCL_CACHE_DIR=$work/cold "$terapipe" tune -o tuning.json >out 2>err &
+    sleep 1
+    kill -TERM $!
+    wait $!
+    got=$?
+    if [ $got -ne 143 ] && ! { [ $got -eq 1 ] && grep -q 'error: interrupted before' err; }; then
+        echo "FAILED: tune, broken off, should say so; ended with $got:"
+        cat out err
+        failures=$((failures + 1))
+    fi
 fi
 
 echo "$failures failed"

@@ -456,6 +456,9 @@ static enum tp_status tune_device(struct tune *tune)
     bool over;
 
     TP_TRY(begin_plain(tune, &device, &over));
+    if (over && tp_child_stop)
+        return tp_fail(TP_ERR_DEVICE,
+                       "interrupted before CLBlast's own kernels were built and measured");
     if (over)
         return tp_fail(TP_ERR_DEVICE,
                        "--budget %g: over before CLBlast's own kernels were built and measured; "
