@@ -43,6 +43,7 @@ static const struct tp_option rows[] = {
     {.name = "global-batch-size", .type = TP_OPTION_INT, .offset = FIELD(train.batch), .initial = "1", .min = 1, .max = 100000, .argument = "B", .help = "sequences of a step"},
     {.name = "group-size", .type = TP_OPTION_INT, .offset = FIELD(train.group_size), .initial = "1", .min = 1, .max = 100000, .argument = "N", .help = "sequences of a group"},
     {.name = "slices", .type = TP_OPTION_LIST, .offset = FIELD(cuts), .argument = "CUT...", .help = "rows: slices, as 8 or 200,160,152 or plan, under terapipe or SCHEDULE:CUT; gpipe and 1f1b leave sequences whole (default 1 2 4 8)"},
+    {.name = "delay-wgrad-compute", .type = TP_OPTION_FLAG, .offset = FIELD(train.delay_wgrad), .help = "weight gradients of a group together, after its last backward"},
     {.name = "gemm", .type = TP_OPTION_CHOICE, .offset = FIELD(train.gemm), .initial = "auto", .choices = tp_gemm_choices, .argument = "NAME", .help = "gemm provider"},
     {.name = "threads", .type = TP_OPTION_INT, .offset = FIELD(train.threads), .min = 1, .max = 4096, .argument = "N", .help = "threads of a rank (default: its share of the cores)"},
     {.name = "device", .type = TP_OPTION_STRING, .offset = FIELD(train.device), .argument = "SEL", .help = "OpenCL device by index, name or type"},
@@ -278,6 +279,7 @@ static enum tp_status plan_cut(struct bench *bench, struct cut *cut)
                                         .pipe = tp_comm_size(bench->worker.world),
                                         .schedule = s->schedule,
                                         .group_size = s->group_size,
+                                        .delay_wgrad = s->delay_wgrad,
                                         .grain = 8,
                                         .memory = (size_t)-1,
                                         .work = TP_SEARCH_WORK};

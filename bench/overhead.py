@@ -21,7 +21,7 @@ def play(ranks):
         for k, slices in enumerate(ranks):
             while done[k] < len(slices):
                 name, group, start, seconds = slices[done[k]]
-                needs = k - 1 if name == "forward" else k + 1
+                needs = {"forward": k - 1, "backward": k + 1}.get(name, -1)
                 unit = (name, group, start)
                 if 0 <= needs < len(ranks) and unit not in ends[needs]:
                     break
@@ -59,7 +59,7 @@ def main():
     ranks = [[] for _ in stages]
     computed = [0.0] * len(stages)
     for e in sorted(events, key=lambda e: e["ts"]):
-        if e["name"] in ("forward", "backward"):
+        if e["name"] in ("forward", "backward", "weight gradients"):
             k = stages.index(e["pid"])
             ranks[k].append((e["name"], e["args"]["group"], e["args"]["start"], 1e-6 * e["dur"]))
             computed[k] += 1e-6 * e["dur"]

@@ -46,7 +46,7 @@ struct row {
     enum tp_schedule_kind schedule;
     const char *slices;
     int group_size, flights;
-    bool recompute, dropout, zero;
+    bool recompute, dropout, zero, delay;
 };
 
 #define GPIPE TP_SCHEDULE_GPIPE
@@ -55,80 +55,93 @@ struct row {
 #define SEQ TP_SCHEDULE_SEQ1F1B
 
 static const struct row rows[] = {
-    /* K  O  D  schedule slices     group flights recompute dropout zero */
-    {1, 1, 1, GPIPE, "1", 5, 1, false, false, false},
-    {1, 1, 1, GPIPE, "1", 5, 1, false, true, false},
+    /* K  O  D  schedule slices     group flights recompute dropout zero, delayed gradients */
+    {1, 1, 1, GPIPE, "1", 5, 1, false, false, false, false},
+    {1, 1, 1, GPIPE, "1", 5, 1, false, true, false, false},
 
-    {1, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {2, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {3, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {4, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {5, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, true, false, false},
-    {1, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false},
-    {2, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false},
-    {3, 1, 1, SEQ, "7,1,11,5", 2, 1, true, false, false},
-    {4, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false},
-    {1, 1, 1, TERAPIPE, "7,1,11,5", 2, 2, false, false, false},
-    {2, 1, 1, TERAPIPE, "7,1,11,5", 2, 3, true, false, false},
-    {4, 1, 1, SEQ, "7,1,11,5", 2, 2, true, false, false},
-    {2, 1, 1, SEQ, "7,1,11,5", 2, 3, false, false, false},
+    {1, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {2, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {3, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {4, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {5, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, true, false, false, false},
+    {1, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false, false},
+    {2, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false, false},
+    {3, 1, 1, SEQ, "7,1,11,5", 2, 1, true, false, false, false},
+    {4, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false, false},
+    {1, 1, 1, TERAPIPE, "7,1,11,5", 2, 2, false, false, false, false},
+    {2, 1, 1, TERAPIPE, "7,1,11,5", 2, 3, true, false, false, false},
+    {4, 1, 1, SEQ, "7,1,11,5", 2, 2, true, false, false, false},
+    {2, 1, 1, SEQ, "7,1,11,5", 2, 3, false, false, false, false},
 
-    {1, 1, 1, TERAPIPE, "5", 1, 1, false, true, false},
-    {2, 1, 1, TERAPIPE, "5", 1, 1, true, true, false},
-    {4, 1, 1, SEQ, "5", 1, 1, true, true, false},
-    {5, 1, 1, SEQ, "5", 1, 5, false, true, false},
-    {3, 1, 1, TERAPIPE, "5", 1, 2, true, true, false},
+    {1, 1, 1, TERAPIPE, "5", 1, 1, false, true, false, false},
+    {2, 1, 1, TERAPIPE, "5", 1, 1, true, true, false, false},
+    {4, 1, 1, SEQ, "5", 1, 1, true, true, false, false},
+    {5, 1, 1, SEQ, "5", 1, 5, false, true, false, false},
+    {3, 1, 1, TERAPIPE, "5", 1, 2, true, true, false, false},
 
-    {2, 1, 1, GPIPE, "1", 2, 1, false, false, false},
-    {2, 1, 1, F1B, "1", 2, 1, false, false, false},
-    {4, 1, 1, F1B, "1", 2, 1, true, false, false},
-    {4, 1, 1, F1B, "1", 2, 2, false, false, false},
-    {3, 1, 1, GPIPE, "1", 2, 3, true, false, false},
-    {4, 1, 1, F1B, "1", 1, 1, false, false, false},
-    {2, 1, 1, GPIPE, "1", 1, 1, true, false, false},
-    {5, 1, 1, F1B, "1", 1, 5, true, false, false},
+    {2, 1, 1, GPIPE, "1", 2, 1, false, false, false, false},
+    {2, 1, 1, F1B, "1", 2, 1, false, false, false, false},
+    {4, 1, 1, F1B, "1", 2, 1, true, false, false, false},
+    {4, 1, 1, F1B, "1", 2, 2, false, false, false, false},
+    {3, 1, 1, GPIPE, "1", 2, 3, true, false, false, false},
+    {4, 1, 1, F1B, "1", 1, 1, false, false, false, false},
+    {2, 1, 1, GPIPE, "1", 1, 1, true, false, false, false},
+    {5, 1, 1, F1B, "1", 1, 5, true, false, false, false},
 
-    {1, 2, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {2, 2, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {4, 2, 1, TERAPIPE, "7,1,11,5", 2, 1, true, false, false},
-    {3, 2, 1, SEQ, "7,1,11,5", 2, 1, false, false, false},
-    {4, 2, 1, SEQ, "7,1,11,5", 2, 2, true, false, false},
-    {1, 4, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {2, 4, 1, SEQ, "7,1,11,5", 2, 1, true, false, false},
-    {2, 4, 1, TERAPIPE, "7,1,11,5", 2, 2, false, false, false},
-    {1, 2, 1, GPIPE, "1", 5, 1, false, true, false},
-    {2, 2, 1, F1B, "1", 5, 1, true, true, false},
-    {4, 2, 1, GPIPE, "1", 5, 1, true, true, false},
-    {1, 4, 1, TERAPIPE, "24", 3, 1, false, true, false},
-    {2, 4, 1, SEQ, "24", 3, 1, true, true, false},
+    {1, 2, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {2, 2, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {4, 2, 1, TERAPIPE, "7,1,11,5", 2, 1, true, false, false, false},
+    {3, 2, 1, SEQ, "7,1,11,5", 2, 1, false, false, false, false},
+    {4, 2, 1, SEQ, "7,1,11,5", 2, 2, true, false, false, false},
+    {1, 4, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {2, 4, 1, SEQ, "7,1,11,5", 2, 1, true, false, false, false},
+    {2, 4, 1, TERAPIPE, "7,1,11,5", 2, 2, false, false, false, false},
+    {1, 2, 1, GPIPE, "1", 5, 1, false, true, false, false},
+    {2, 2, 1, F1B, "1", 5, 1, true, true, false, false},
+    {4, 2, 1, GPIPE, "1", 5, 1, true, true, false, false},
+    {1, 4, 1, TERAPIPE, "24", 3, 1, false, true, false, false},
+    {2, 4, 1, SEQ, "24", 3, 1, true, true, false, false},
 
-    {1, 1, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {1, 1, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, true},
-    {2, 1, 2, TERAPIPE, "7,1,11,5", 2, 1, true, false, true},
-    {3, 1, 2, SEQ, "7,1,11,5", 2, 1, false, false, false},
-    {4, 1, 2, SEQ, "7,1,11,5", 2, 2, true, false, true},
-    {4, 1, 2, TERAPIPE, "7,1,11,5", 2, 2, false, false, false},
-    {1, 1, 3, TERAPIPE, "13,11", 1, 1, false, false, false},
-    {2, 1, 3, SEQ, "13,11", 1, 1, true, false, true},
-    {2, 1, 3, TERAPIPE, "13,11", 1, 1, false, false, true},
-    {1, 1, 4, GPIPE, "1", 2, 1, false, false, false},
-    {2, 1, 4, F1B, "1", 2, 1, true, false, true},
-    {2, 1, 4, GPIPE, "1", 2, 1, false, false, false},
-    {1, 1, 4, TERAPIPE, "3", 1, 1, false, true, true},
-    {2, 1, 4, SEQ, "3", 1, 2, true, true, false},
+    {1, 1, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {1, 1, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, true, false},
+    {2, 1, 2, TERAPIPE, "7,1,11,5", 2, 1, true, false, true, false},
+    {3, 1, 2, SEQ, "7,1,11,5", 2, 1, false, false, false, false},
+    {4, 1, 2, SEQ, "7,1,11,5", 2, 2, true, false, true, false},
+    {4, 1, 2, TERAPIPE, "7,1,11,5", 2, 2, false, false, false, false},
+    {1, 1, 3, TERAPIPE, "13,11", 1, 1, false, false, false, false},
+    {2, 1, 3, SEQ, "13,11", 1, 1, true, false, true, false},
+    {2, 1, 3, TERAPIPE, "13,11", 1, 1, false, false, true, false},
+    {1, 1, 4, GPIPE, "1", 2, 1, false, false, false, false},
+    {2, 1, 4, F1B, "1", 2, 1, true, false, true, false},
+    {2, 1, 4, GPIPE, "1", 2, 1, false, false, false, false},
+    {1, 1, 4, TERAPIPE, "3", 1, 1, false, true, true, false},
+    {2, 1, 4, SEQ, "3", 1, 2, true, true, false, false},
 
-    {1, 2, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, false},
-    {2, 2, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, true},
-    {2, 2, 2, SEQ, "7,1,11,5", 2, 1, true, false, false},
-    {2, 2, 2, SEQ, "7,1,11,5", 2, 2, true, false, true},
-    {1, 2, 2, TERAPIPE, "8", 3, 1, false, true, true},
-    {2, 2, 2, SEQ, "8", 3, 1, true, true, false},
-    {2, 2, 2, F1B, "1", 1, 1, true, false, true},
-    {1, 2, 2, GPIPE, "1", 1, 3, false, false, false},
-    {1, 4, 2, TERAPIPE, "23,1", 2, 1, false, true, true},
-    {1, 4, 2, SEQ, "23,1", 2, 1, true, true, false},
-    {1, 2, 4, TERAPIPE, "12,12", 1, 1, false, false, true},
-    {1, 2, 4, SEQ, "12,12", 1, 2, true, false, false},
+    {1, 2, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, false},
+    {2, 2, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, true, false},
+    {2, 2, 2, SEQ, "7,1,11,5", 2, 1, true, false, false, false},
+    {2, 2, 2, SEQ, "7,1,11,5", 2, 2, true, false, true, false},
+    {1, 2, 2, TERAPIPE, "8", 3, 1, false, true, true, false},
+    {2, 2, 2, SEQ, "8", 3, 1, true, true, false, false},
+    {2, 2, 2, F1B, "1", 1, 1, true, false, true, false},
+    {1, 2, 2, GPIPE, "1", 1, 3, false, false, false, false},
+    {1, 4, 2, TERAPIPE, "23,1", 2, 1, false, true, true, false},
+    {1, 4, 2, SEQ, "23,1", 2, 1, true, true, false, false},
+    {1, 2, 4, TERAPIPE, "12,12", 1, 1, false, false, true, false},
+    {1, 2, 4, SEQ, "12,12", 1, 2, true, false, false, false},
+
+    {1, 1, 1, TERAPIPE, "7,1,11,5", 2, 1, false, false, false, true},
+    {3, 1, 1, TERAPIPE, "7,1,11,5", 2, 2, false, false, false, true},
+    {4, 1, 1, SEQ, "7,1,11,5", 2, 1, false, false, false, true},
+    {2, 1, 1, SEQ, "7,1,11,5", 2, 3, false, false, false, true},
+    {1, 1, 1, GPIPE, "1", 5, 1, false, true, false, true},
+    {2, 1, 1, SEQ, "5", 1, 1, false, true, false, true},
+    {5, 1, 1, TERAPIPE, "5", 1, 2, false, true, false, true},
+    {4, 1, 1, F1B, "1", 2, 1, false, false, false, true},
+    {2, 2, 2, TERAPIPE, "7,1,11,5", 2, 1, false, false, true, true},
+    {2, 2, 2, SEQ, "7,1,11,5", 2, 2, false, false, false, true},
+    {1, 4, 2, TERAPIPE, "23,1", 2, 1, false, true, true, true},
+    {2, 1, 3, SEQ, "13,11", 1, 1, false, false, true, true},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -233,6 +246,7 @@ static bool make_plan(struct run *run)
     one->data = row->D;
     one->op = row->O;
     one->recompute = row->recompute;
+    one->delay_wgrad = row->delay;
     const int flights = row->flights < one->n_groups ? row->flights : one->n_groups;
     const bool good = EXPECT(tp_plan_in_flights(one, flights, &run->plan) == TP_OK);
     tp_slices_fini(&slices);
@@ -471,15 +485,15 @@ static bool same_bits(const struct outcome *a, const struct outcome *b)
 static bool alike(const struct row *a, const struct row *b)
 {
     return a->O == b->O && a->D == b->D && a->group_size == b->group_size &&
-           a->dropout == b->dropout && strcmp(a->slices, b->slices) == 0;
+           a->dropout == b->dropout && a->delay == b->delay && strcmp(a->slices, b->slices) == 0;
 }
 
 static void describe(const struct row *row)
 {
-    fprintf(stderr, "K %d, O %d, D %d, %s, slices %s, groups of %d, %d flights%s%s%s\n", row->K,
+    fprintf(stderr, "K %d, O %d, D %d, %s, slices %s, groups of %d, %d flights%s%s%s%s\n", row->K,
             row->O, row->D, tp_schedule_name(row->schedule), row->slices, row->group_size,
             row->flights, row->recompute ? ", recompute" : "", row->dropout ? ", dropout" : "",
-            row->zero ? ", shared moments" : "");
+            row->zero ? ", shared moments" : "", row->delay ? ", delayed gradients" : "");
 }
 
 static struct outcome oracles[2], outcomes[ROWS];
@@ -517,7 +531,7 @@ END_TEST
 
 /* ---- What other systems got wrong ---- */
 
-static const struct row both_ends = {2, 2, 2, SEQ, "7,1,11,5", 2, 1, false, false, true};
+static const struct row both_ends = {2, 2, 2, SEQ, "7,1,11,5", 2, 1, false, false, true, false};
 
 static bool train_long(struct tp_comm *ranks, int steps)
 {

@@ -27,7 +27,7 @@ struct grid {
     int flights; /* 0: one */
     struct tp_slices slices;
     int width;
-    bool synchronous;
+    bool synchronous, delay_wgrad;
 };
 
 /* One stage of a pipeline, and all of it on one rank to compare with. */
@@ -71,8 +71,10 @@ static bool prepare(const struct grid *grid, bool alone, int n_stages, int stage
                                                                           : TP_SCHEDULE_TERAPIPE;
     if (tp_plan_default(&model, sum_of(&grid->slices), grid->batch, n_stages, kind,
                         grid->group_size, &grid->slices, &plan) != TP_OK ||
-        (plan = in_flights(plan, alone ? 1 : grid->flights)) == NULL ||
-        tp_plan_shrink(plan, fewer, TP_SCHEDULE_FORWARD, &shrunk) != TP_OK ||
+        (plan = in_flights(plan, alone ? 1 : grid->flights)) == NULL)
+        return false;
+    plan->delay_wgrad = grid->delay_wgrad && !alone;
+    if (tp_plan_shrink(plan, fewer, TP_SCHEDULE_FORWARD, &shrunk) != TP_OK ||
         tp_schedule_new(plan, stage, train) != TP_OK ||
         tp_schedule_new(shrunk, stage, evaluate) != TP_OK)
         return false;
@@ -91,6 +93,7 @@ static bool prepare(const struct grid *grid, bool alone, int n_stages, int stage
         .caches = memory.caches,
         .slots = memory.slots,
         .units = (*train)->n_units,
+        .delay_wgrad = plan->delay_wgrad,
     };
     *host = host_stage_new(&shape, (uint32_t)(stage + 100 * grid->batch));
     tp_plan_free(plan);
@@ -184,7 +187,7 @@ START_TEST(stages_do_not_show)
     bool good = true;
     if (n_stages > tp_comm_size(mpi_world))
         return;
-    for (int synchronous = 0; synchronous < 2; synchronous++)
+    for (int how = 0; how < 4; how++)
         for (int batch = 1; batch <= 3; batch++)
             for (int group_size = 1; group_size <= batch; group_size++)
                 for (int i = 0; i < 20 && good; i++) {
@@ -199,7 +202,8 @@ START_TEST(stages_do_not_show)
                         .flights = flights,
                         .slices = {.count = count, .lengths = lengths},
                         .width = 8,
-                        .synchronous = synchronous != 0,
+                        .synchronous = how % 2 != 0,
+                        .delay_wgrad = how / 2 != 0,
                     };
                     good = run_pipelines(n_stages, &grid);
                 }

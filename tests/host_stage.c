@@ -37,6 +37,8 @@ struct host_stage {
     enum progress *progress[2];
     struct begun *queue; /* [2 * units], in order */
     int n_begun, n_computed;
+    const struct tp_unit *delayed; /* its group's weight gradients are not computed */
+    int delayed_polls;
 
     uint32_t weight[MAX_LAYERS], tied_weight;
     uint32_t *before[MAX_LAYERS]; /* [caches] keys and values */
@@ -213,14 +215,22 @@ static void advance(struct host_stage *host, enum tp_direction direction,
     *progress = to;
 }
 
+static bool overlap(const struct tp_unit *a, const struct tp_unit *b)
+{
+    return a->input_row < b->input_row + tp_unit_rows(b) &&
+           b->input_row < a->input_row + tp_unit_rows(a);
+}
+
 /* Is anything begun and not computed that uses the memory of an incoming message? */
 static bool in_use(const struct host_stage *host, enum tp_direction direction,
                    const struct tp_unit *unit)
 {
+    for (int i = 0; host->delayed != NULL && i <= host->delayed->last; i++)
+        if (direction == TP_FORWARD && overlap(host->delayed + i, unit))
+            return true;
     for (int i = host->n_computed; i < host->n_begun; i++) {
         const struct tp_unit *other = host->queue[i].unit;
-        if (direction == TP_FORWARD && unit->input_row < other->input_row + tp_unit_rows(other) &&
-            other->input_row < unit->input_row + tp_unit_rows(unit))
+        if (direction == TP_FORWARD && overlap(unit, other))
             return true;
         if (direction == TP_BACKWARD && host->queue[i].direction == TP_BACKWARD &&
             other->slot[TP_BACKWARD] == unit->slot[TP_BACKWARD])
@@ -271,6 +281,23 @@ static enum tp_status poll(void *self, enum tp_direction direction, const struct
     (direction == TP_FORWARD ? forward : backward)(host, unit);
     advance(host, direction, unit, BEGUN, COMPUTED);
     host->n_computed++;
+    host->delayed = NULL; /* one after the other */
+    if (host->shape.delay_wgrad && direction == TP_BACKWARD && unit->number == 0) {
+        host->delayed = unit;
+        host->delayed_polls = (int)(host->random % (3 * MAX_POLLS));
+    }
+    return TP_OK;
+}
+
+static enum tp_status poll_gradients(void *self, const struct tp_unit *unit, bool *done)
+{
+    struct host_stage *host = self;
+    if (host->delayed != unit)
+        broke(host, "unit %d: its group's weight gradients were not begun, or are over",
+              unit->index);
+    *done = host->delayed_polls-- == 0;
+    if (*done)
+        host->delayed = NULL;
     return TP_OK;
 }
 
@@ -437,6 +464,7 @@ struct tp_stage host_stage_seam(struct host_stage *host)
         .self = host,
         .begin = begin,
         .poll = poll,
+        .poll_gradients = poll_gradients,
         .message_in = message_in,
         .message_in_done = message_in_done,
         .message_out = message_out,

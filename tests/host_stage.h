@@ -6,7 +6,8 @@
  *
  * It computes as late as a device may: a unit that was begun is computed after some number of
  * polls, reads its memory only then, but its result's memory is spoilt at once. Memory that nobody
- * may read is spoilt, memory that is lent must not be asked for again. */
+ * may read is spoilt, memory that is lent must not be asked for again. Where weight gradients are
+ * delayed, a group's memory is in use for some more polls, unless something later is computed. */
 #ifndef TP_TESTS_HOST_STAGE_H
 #define TP_TESTS_HOST_STAGE_H
 
@@ -25,6 +26,7 @@ struct host_shape {
     int width;                          /* floats of a row */
     size_t rows, input_rows, unit_rows; /* as struct tp_schedule has them, at least */
     int caches, slots, units;
+    bool delay_wgrad;
 };
 
 struct host_stage;

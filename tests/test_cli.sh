@@ -137,6 +137,20 @@ tr -d ' \n' <flights/plan.json | grep -q '"flights":\[[0-9]*,[0-9]*\]' ||
 works '^loss ' "$mpiexec" -n 4 "$terapipe" eval --load both --data-path text --op 2 --data 2 \
     --global-batch-size 4
 
+# Weight gradients that come later: told, planned, contradicted, traced.
+works '^check: loss .* apart at most' "$mpiexec" -n 2 "$terapipe" $short --op 2 --dropout 0.1 \
+    --schedule seq1f1b --slices 3 --group-size 1 --accumulate 2 --delay-wgrad-compute --check
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --delay-wgrad-compute --budget 0.5 --save later \
+    --trace later.json
+grep -q '"gradient"' later/profile.json && grep -q '"delay_wgrad": true' later/plan.json ||
+    complain "a run with --delay-wgrad-compute should have a profile and a plan of it"
+grep -q '"name": "weight gradients"' later.json || complain "a trace should show delayed weight gradients"
+works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --plan later/plan.json
+"$mpiexec" -n 4 "$terapipe" $short --plan both/plan.json --delay-wgrad-compute >out 2>err
+judge 2 '--delay-wgrad-compute: contradicts --plan both/plan.json' $? "a plan that delays nothing"
+"$mpiexec" -n 2 "$terapipe" $short --profile later/profile.json >out 2>err
+judge 1 'later/profile.json: gradient: ' $? "a profile of delayed weight gradients"
+
 # What devices measured decides the plan of a run, which can be run again and not be contradicted.
 works '^step     1/1' "$mpiexec" -n 2 "$terapipe" $short --budget 0.5 --save planned
 grep -q '"predicted"' planned/plan.json && grep -q terapipe-profile planned/profile.json ||
@@ -166,6 +180,8 @@ fails 2 '--global-batch-size 1: expected at least 3' $train --data 3 --pipe 1 --
 fails 2 '--accumulate 3: expected at most 2' $train --accumulate 3 --global-batch-size 2 \
     --group-size 1
 fails 2 '--recompute.*all.*cell' $train --recompute all
+fails 2 '--delay-wgrad-compute: expected it without --recompute cell' $train --recompute cell \
+    --delay-wgrad-compute
 fails 1 '--memory 600K: [0-9]+ bytes for each rank.*stage [01] needs [0-9]+' $train --memory 600K \
     --schedule seq1f1b --slices 8 --group-size 1
 fails 2 '--dropout: .1. is not' $train --dropout 1

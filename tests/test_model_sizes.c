@@ -58,6 +58,10 @@ START_TEST(regions_are_as_documented)
         {TP_REGION_LAYER_VALUE, 3 * 2 * 32 * 16, true},
         {TP_REGION_LAYER_KEY_GRADIENT, 2 * 2 * 32 * 16, true},
         {TP_REGION_LAYER_VALUE_GRADIENT, 2 * 2 * 32 * 16, true},
+        {TP_REGION_LAYER_QKV_GRADIENT, 0, true},
+        {TP_REGION_LAYER_BRANCH_GRADIENT, 0, true},
+        {TP_REGION_LAYER_HIDDEN_GRADIENT, 0, true},
+        {TP_REGION_LAYER_OUTPUT_GRADIENT, 0, true},
         {TP_REGION_OUTPUT, 96 * 20, false},
         {TP_REGION_BACKWARD, 4 * 26 * 20, false},
         {TP_REGION_NORMED, 26 * 20, false},
@@ -92,6 +96,36 @@ START_TEST(regions_are_as_documented)
         for (int k = 0; k < i; k++)
             ck_assert_str_ne(tp_region_name(i), tp_region_name(k));
     }
+}
+END_TEST
+
+/* Results' gradients live as long as activations; a group's are one product. */
+START_TEST(delayed_gradients_are_kept)
+{
+    const struct tp_stage_shape at_once = shape_of(1, 2, true);
+    struct tp_stage_shape shape = at_once;
+    shape.panel = 48;
+    shape.delay_wgrad = true;
+    const struct {
+        enum tp_region region;
+        size_t count;
+    } known[] = {
+        {TP_REGION_LAYER_QKV_GRADIENT, 96 * 60},
+        {TP_REGION_LAYER_BRANCH_GRADIENT, 96 * 20},
+        {TP_REGION_LAYER_HIDDEN_GRADIENT, 96 * 70},
+        {TP_REGION_LAYER_OUTPUT_GRADIENT, 96 * 20},
+        {TP_REGION_GELU_GRADIENT, 0},
+        {TP_REGION_GRADIENT_PANELS, 2 * 32 * 96},
+    };
+
+    ck_assert_uint_eq(tp_gradient_rows(&at_once), 26);
+    ck_assert_uint_eq(tp_gradient_rows(&shape), 2 * 32);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        ck_assert_msg(tp_region_count(known[i].region, &shape) == known[i].count, "%s",
+                      tp_region_name(known[i].region));
+    shape.train = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        ck_assert_uint_eq(tp_region_count(known[i].region, &shape), 0);
 }
 END_TEST
 
@@ -349,6 +383,7 @@ int main(void)
     TCase *cases = tcase_create("sizes");
 
     tcase_add_test(cases, regions_are_as_documented);
+    tcase_add_test(cases, delayed_gradients_are_kept);
     tcase_add_test(cases, op_ranks_have_parts);
     tcase_add_test(cases, replicas_share_moments);
     tcase_add_test(cases, recompute_keeps_inputs_alone);

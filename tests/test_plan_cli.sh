@@ -72,6 +72,14 @@ number()
     sed -n "s/.*\"$1\": *\\([0-9.e+-]*\\).*/\\1/p" "$2" | head -n 1
 }
 
+works 'with delayed weight gradients' plan $tiny --hardware a100 --delay-wgrad-compute -o delayed.json
+works '^ +[0-9] \|.*#.*\|$' simulate delayed.json --hardware a100
+works '"step_seconds"' simulate delayed.json --hardware a100 --json
+[ "$(number step_seconds out)" = "$(number step_seconds delayed.json)" ] ||
+    complain 'plan and simulate should agree on delayed weight gradients'
+fails 1 'p.json: gradient: .*--delay-wgrad-compute' plan $tiny --profile p.json --delay-wgrad-compute
+works 'delay' plan --model tiny --hardware a100 --devices 4 --global-batch-size 4 --delay-wgrad-compute \
+    -o delayed.json
 works '^wrote plan.json' plan $tiny --profile p.json
 works '"step_seconds"' simulate plan.json --profile p.json --json
 [ "$(number step_seconds out)" = "$(number step_seconds plan.json)" ] ||

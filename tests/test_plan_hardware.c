@@ -98,6 +98,26 @@ START_TEST(backward_is_twice_forward_but_for_the_sums)
 }
 END_TEST
 
+/* What a backward has less where weight gradients are delayed, they take later. */
+START_TEST(delayed_gradients_are_a_part_of_the_backward)
+{
+    struct estimated e, delayed;
+
+    estimate(&e, "a100", "gpt3-13b", 8, 1);
+    estimate(&delayed, "a100", "gpt3-13b", 8, 1);
+    ck_assert(e.cost.gradient == NULL);
+    tp_estimate_delay(&delayed.estimate, &delayed.cost);
+    for (int b = 1; b <= 4; b++) {
+        const double gradient = delayed.cost.gradient(delayed.cost.self, 0, b, 512);
+        ck_assert_double_gt(gradient, 0);
+        ck_assert_double_eq(layer(&delayed, TP_FORWARD, b, 512, 99),
+                            layer(&e, TP_FORWARD, b, 512, 99));
+        ck_assert_double_eq_tol(layer(&delayed, TP_BACKWARD, b, 512, 99) + gradient,
+                                layer(&e, TP_BACKWARD, b, 512, 99), 1e-12);
+    }
+}
+END_TEST
+
 START_TEST(op_ranks_shorten_long_slices_less_than_ideally)
 {
     struct estimated e[4];
@@ -275,6 +295,7 @@ int main(void)
     tcase_add_test(cases, times_are_positive_and_grow);
     tcase_add_test(cases, a_short_slice_costs_more_per_token);
     tcase_add_test(cases, backward_is_twice_forward_but_for_the_sums);
+    tcase_add_test(cases, delayed_gradients_are_a_part_of_the_backward);
     tcase_add_test(cases, op_ranks_shorten_long_slices_less_than_ideally);
     tcase_add_test(cases, nodes_are_farther_than_devices);
     tcase_add_test(cases, a_file_has_the_same_numbers);

@@ -229,8 +229,12 @@ START_TEST(load_reads_what_was_said)
     ck_assert_int_eq(plan->flights[1], 1);
     tp_plan_free(plan);
 
+    ck_assert_int_eq(load(SOUND ", \"delay_wgrad\": true}", &plan), TP_OK);
+    ck_assert(plan->delay_wgrad && !plan->recompute);
+    tp_plan_free(plan);
+
     ck_assert_int_eq(load(SOUND "}", &plan), TP_OK);
-    ck_assert(!plan->recompute);
+    ck_assert(!plan->recompute && !plan->delay_wgrad);
     ck_assert_int_eq(plan->n_flights, 1);
     ck_assert_int_eq(plan->flights[0], 3);
     tp_plan_free(plan);
@@ -251,6 +255,7 @@ START_TEST(saving_and_loading_changes_nothing)
     ck_assert_int_eq(tp_plan_save(plan, &predicted, path), TP_OK);
     json_t *first = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_null(json_object_get(first, "delay_wgrad"));
     ck_assert_int_eq(tp_plan_load(path, &again), TP_OK);
     ck_assert_int_eq(tp_plan_save(again, &predicted, path), TP_OK);
     json_t *second = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
@@ -319,6 +324,9 @@ START_TEST(load_refuses_by_key)
         {SOUND ", \"flights\": [2, 2]}", "flights adds up to more than the number of groups, 3"},
         {SOUND ", \"flights\": [2]}", "flights adds up to 2, expected the number of groups, 3"},
         {SOUND ", \"recompute\": 1}", "recompute is not true or false"},
+        {SOUND ", \"delay_wgrad\": 1}", "delay_wgrad is not true or false"},
+        {SOUND ", \"recompute\": true, \"delay_wgrad\": true}",
+         "delay_wgrad is true, expected false"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

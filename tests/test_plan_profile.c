@@ -153,6 +153,27 @@ static void expect_full(const struct tp_profile *loaded)
               !tp_cost_fits(&cost, 4, 1));
 }
 
+#define DELAYED WHOLE ", \"gradient\": [[1, 8, 0.25], [1, 16, 0.5], [2, 8, 0.5]]}"
+
+START_TEST(gradients_may_have_times_of_their_own)
+{
+    struct tp_profile *plain = profile_of(WHOLE "}"), *delayed = profile_of(DELAYED);
+    struct tp_cost cost;
+
+    tp_profile_cost(plain, &cost);
+    ck_assert(cost.gradient == NULL);
+    ck_assert_int_eq(tp_cost_check_delay(&cost, false), TP_OK);
+    expect_fail(TP_ERR_INPUT, "profile.json: gradient: ", tp_cost_check_delay(&cost, true));
+    tp_profile_cost(delayed, &cost);
+    ck_assert_double_eq(cost.gradient(cost.self, 0, 1, 16), 0.5);
+    ck_assert_double_eq(cost.gradient(cost.self, 0, 2, 8), 0.5);
+    ck_assert_int_eq(tp_cost_check_delay(&cost, true), TP_OK);
+    expect_fail(TP_ERR_INPUT, "profile.json: gradient: ", tp_cost_check_delay(&cost, false));
+    tp_profile_free(plain);
+    tp_profile_free(delayed);
+}
+END_TEST
+
 START_TEST(all_that_a_profile_may_have)
 {
     struct tp_profile *profile = profile_of(FULL);
@@ -174,9 +195,9 @@ static json_t *json_of(const char *path)
 
 START_TEST(saving_and_loading_again_changes_nothing)
 {
-    const char *const texts[] = {WHOLE "}", FULL};
+    const char *const texts[] = {WHOLE "}", FULL, DELAYED};
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         struct tp_profile *profile = profile_of(texts[i]), *again = NULL;
         const char *first = scratch_path(folder, "first.json");
         ck_assert_int_eq(tp_profile_save(profile, first), TP_OK);
@@ -187,6 +208,7 @@ START_TEST(saving_and_loading_again_changes_nothing)
         ck_assert_int_eq(tp_profile_save(again, second), TP_OK);
         json_t *a = json_of(first), *b = json_of(second);
         ck_assert(json_equal(a, b));
+        ck_assert((json_object_get(a, "gradient") != NULL) == (i == 2));
         json_decref(a);
         json_decref(b);
         tp_profile_free(profile);
@@ -330,6 +352,11 @@ START_TEST(bad_files_are_refused_by_name)
         {WHOLE ", \"head\": 1}", "head is not an object"},
         {WHOLE ", \"update_seconds_per_parameter\": -1}", "update_seconds_per_parameter is -1"},
         {WHOLE ", \"ranks\": [0, 1]}", "ranks[1] is 1, expected 0"},
+        {WHOLE ", \"gradient\": [[1, 8]]}", "gradient[0] has 2 numbers"},
+        {"{" HEADER ", \"devices\": [{" DEVICE
+         ", \"layer\": " LAYER(ROWS) "}, {" DEVICE ", \"layer\": " LAYER(
+             ROWS) ", \"gradient\": [[1, 8, 1]]}], \"ranks\": [0, 1]}",
+         "devices[1].gradient is there"},
         {"{" HEADER ", \"devices\": []}", "devices is not an array"},
         {"{" HEADER ", \"devices\": [{" DEVICE ", \"layer\": " LAYER(ROWS) "}, {}]}",
          "devices[1].device is missing"},
@@ -389,6 +416,7 @@ int main(void)
     tcase_add_test(cases, base_is_linear_between_and_beyond);
     tcase_add_test(cases, context_is_added_after_tokens);
     tcase_add_test(cases, what_is_absent_costs_nothing);
+    tcase_add_test(cases, gradients_may_have_times_of_their_own);
     tcase_add_test(cases, all_that_a_profile_may_have);
     tcase_add_test(cases, saving_and_loading_again_changes_nothing);
     tcase_add_test(cases, a_profiler_fills_it_row_by_row);

@@ -10,7 +10,7 @@
 #include <check.h>
 
 #include "base/log.h"
-#include "capture.h"
+#include "expect.h"
 #include "plan/schedule.h"
 
 enum { MAX_STAGES = 12, GRID_STAGES = 5 };
@@ -29,6 +29,13 @@ struct lists {
     struct tp_schedule *of[MAX_STAGES];
 };
 
+static void lists_make(struct lists *lists, int n_stages)
+{
+    lists->n_stages = n_stages;
+    for (int k = 0; k < n_stages; k++)
+        ck_assert_int_eq(tp_schedule_new(lists->plan, k, &lists->of[k]), TP_OK);
+}
+
 static void lists_init(struct lists *lists, int n_stages, int batch, int group_size, int flights,
                        enum tp_schedule_kind kind, const struct tp_slices *slices)
 {
@@ -42,9 +49,7 @@ static void lists_init(struct lists *lists, int n_stages, int batch, int group_s
         flights = plan->n_groups;
     ck_assert_int_eq(tp_plan_in_flights(plan, flights, &lists->plan), TP_OK);
     tp_plan_free(plan);
-    lists->n_stages = n_stages;
-    for (int k = 0; k < n_stages; k++)
-        ck_assert_int_eq(tp_schedule_new(lists->plan, k, &lists->of[k]), TP_OK);
+    lists_make(lists, n_stages);
 }
 
 static void lists_fini(struct lists *lists)
@@ -302,6 +307,58 @@ START_TEST(lists_keep_their_promises)
 END_TEST
 
 /* More stages than messages ahead, and slices as a planner cuts them. */
+/* With delayed weight gradients the lists do the same in the same order. A group's rows are one
+ * piece in order of its slices, which nothing else uses until its last backward, and so are its
+ * inputs. */
+static void ck_delayed(const struct lists *lists, int batch)
+{
+    struct lists delayed = {.plan = lists->plan};
+
+    lists->plan->delay_wgrad = true;
+    lists_make(&delayed, lists->n_stages);
+    ck_assert_int_eq(lists_check(&delayed), TP_OK);
+    for (int k = 0; k < lists->n_stages; k++) {
+        const struct tp_schedule *list = delayed.of[k], *plain = lists->of[k];
+        ck_units(list, batch);
+        ck_order(list);
+        ck_assert(list->delay_wgrad == trains(list));
+        ck_assert_int_eq(list->n_actions, plain->n_actions);
+        ck_assert_mem_eq(list->actions, plain->actions,
+                         (size_t)list->n_actions * sizeof *list->actions);
+        for (int i = 0; trains(list) && i < list->n_units; i++) {
+            const struct tp_unit *unit = &list->units[i], *first = unit - unit->number;
+            const size_t before = (size_t)unit->sequences * (size_t)unit->slice.start;
+            ck_assert_uint_eq(unit->row, first->row + before);
+            ck_assert_uint_eq(unit->input_row, first->input_row + before);
+        }
+        ck_assert(list->rows >= plain->rows || !is_uniform(plain));
+    }
+    lists->plan->delay_wgrad = false;
+    for (int k = 0; k < lists->n_stages; k++)
+        tp_schedule_free(delayed.of[k]);
+}
+
+START_TEST(delayed_gradients_keep_groups_together)
+{
+    for_each_grid(ck_delayed, 8);
+}
+END_TEST
+
+/* The checker sees a group's rows in use until its last backward. */
+START_TEST(checker_knows_delayed_gradients)
+{
+    int lengths[] = {3, 3, 3};
+    const struct tp_slices slices = {3, lengths};
+    struct lists lists;
+
+    lists_init(&lists, 1, 2, 1, 1, TP_SCHEDULE_SEQ1F1B, &slices);
+    ck_assert_int_eq(lists_check(&lists), TP_OK);
+    lists.of[0]->delay_wgrad = true;
+    expect_fail(TP_ERR_INPUT, "its rows are in use", lists_check(&lists));
+    lists_fini(&lists);
+}
+END_TEST
+
 START_TEST(long_pipelines_keep_their_promises)
 {
     static const enum tp_schedule_kind kinds[] = {TP_SCHEDULE_TERAPIPE, TP_SCHEDULE_SEQ1F1B};
@@ -862,6 +919,8 @@ int main(void)
     TCase *tests = tcase_create("schedule");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, lists_keep_their_promises);
+    tcase_add_test(tests, delayed_gradients_keep_groups_together);
+    tcase_add_test(tests, checker_knows_delayed_gradients);
     tcase_add_test(tests, long_pipelines_keep_their_promises);
     tcase_add_test(tests, lists_take_no_longer_than_they_must);
     tcase_add_test(tests, checker_finds_changes);

@@ -49,6 +49,11 @@ static double layer_of(const void *self, int device, enum tp_direction direction
     return 0.1 + random_at(cost, (uint32_t)(device * 2 + (int)direction), question);
 }
 
+static double gradient_of(const void *self, int device, int b, int s)
+{
+    return 0.1 + random_at(self, 40 + (uint32_t)device, ((uint64_t)b << 20) + (uint64_t)s);
+}
+
 static double end_of(const struct random_cost *cost, uint32_t stream, enum tp_direction direction,
                      int b, int s)
 {
@@ -270,6 +275,22 @@ static void list_turns(struct second *s, int stage)
     s->n_turns[stage] = n;
 }
 
+/* What a group's weight gradients keep a stage busy after its last backward. */
+static double second_gradients(const struct second *s, int k, int unit)
+{
+    const struct tp_plan *plan = s->plan;
+    double slowest = 0;
+
+    if (!plan->delay_wgrad || s->start[unit] > 0)
+        return 0;
+    for (int o = 0; o < plan->op; o++)
+        slowest =
+            fmax(slowest, plan->stages[k].n_layer *
+                              gradient_of(s->self, s->self->ranks[k * plan->op + o],
+                                          plan->groups[s->group[unit]].sequences, plan->seq_len));
+    return slowest;
+}
+
 static double second_seconds(const struct second *s, int k, int direction, int unit)
 {
     const struct tp_plan *plan = s->plan;
@@ -317,6 +338,8 @@ static bool relax(struct second *s)
             free = begin + second_seconds(s, k, d, unit);
             changed |= s->end[k][d][place] != free;
             s->end[k][d][place] = free;
+            if (d == 1)
+                free += second_gradients(s, k, unit);
             s->makespan = fmax(s->makespan, free);
         }
     }
@@ -357,6 +380,10 @@ START_TEST(a_second_simulator_agrees)
         struct drawn drawn;
         draw_any(&drawn, &self, seed);
         struct tp_cost cost = cost_of(&self);
+        if (seed % 3 == 0 && !drawn.plan.recompute) {
+            drawn.plan.delay_wgrad = true;
+            cost.gradient = gradient_of;
+        }
         struct tp_simulation simulation = simulate(&drawn.plan, &cost);
         ck_assert_double_eq_tol(simulation.makespan, second_makespan(&drawn.plan, &self), 1e-9);
         ck_assert_double_eq(simulation.step_seconds, simulation.makespan);
@@ -490,6 +517,48 @@ START_TEST(small_steps_by_hand)
         tp_simulation_fini(&simulation);
         tp_plan_free(plan);
     }
+}
+END_TEST
+
+static double short_layer(const void *self, int device, enum tp_direction direction, int b, int s,
+                          int c)
+{
+    (void)self, (void)device, (void)direction, (void)b, (void)s, (void)c;
+    return 1;
+}
+
+static double whole_gradient(const void *self, int device, int b, int s)
+{
+    (void)self, (void)device;
+    return b * s / 12.0;
+}
+
+/* Two slices over two stages. A backward of 2 s at once: the step takes 9 s. Half of it, and the
+ * weight gradients of both slices in 2 s: stage 1 hands its last gradient on at 5 s and is busy
+ * until 7 s, stage 0 ends its last backward at 6 s and is busy until 8 s. */
+START_TEST(no_message_waits_for_delayed_gradients)
+{
+    const double link = 0;
+    struct tp_cost cost = plain_cost(&link);
+    struct tp_plan *plan = uniform_plan(2, 2, 1, 2, TP_SCHEDULE_TERAPIPE);
+    struct tp_simulation simulation;
+
+    plan->seq_len = 24;
+    ck_assert_double_eq_tol(step_of(plan, &cost), 9, 1e-12);
+    plan->delay_wgrad = true;
+    expect_fail(TP_ERR_INPUT, "no times of weight gradients alone",
+                tp_simulate(plan, &cost, NULL, &simulation));
+    cost.layer = short_layer;
+    cost.gradient = whole_gradient;
+    simulation = simulate(plan, &cost);
+    ck_assert_double_eq_tol(simulation.makespan, 8, 1e-12);
+    ck_assert_double_eq_tol(simulation.stages[0].busy, 6, 1e-12);
+    ck_assert_double_eq_tol(simulation.stages[1].bubble, 0.25, 1e-12);
+    tp_simulation_fini(&simulation);
+    plan->delay_wgrad = false;
+    expect_fail(TP_ERR_INPUT, "without --delay-wgrad-compute",
+                tp_simulate(plan, &cost, NULL, &simulation));
+    tp_plan_free(plan);
 }
 END_TEST
 
@@ -771,6 +840,7 @@ int main(void)
     tcase_add_test(cases, a_second_simulator_agrees);
     tcase_add_test(cases, faster_parts_make_no_step_slower);
     tcase_add_test(cases, small_steps_by_hand);
+    tcase_add_test(cases, no_message_waits_for_delayed_gradients);
     tcase_add_test(cases, interleaving_keeps_the_makespan_and_bounds_what_is_alive);
     tcase_add_test(cases, flights_run_one_after_the_other);
     tcase_add_test(cases, replicas_exchange_and_all_update);

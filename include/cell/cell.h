@@ -68,9 +68,10 @@ enum tp_status tp_cell_begin_step(struct tp_cell *cell, const struct tp_cell_ste
  * stage. logits[V]. Waits. TP_ERR_DEVICE. */
 enum tp_status tp_cell_logits(struct tp_cell *cell, const struct tp_unit *unit, float *logits);
 
-/* Enqueues one part of a unit's forward or backward alone, for measuring; the stage has that part.
- * layer counts from 0 within the stage. TP_ERR_DEVICE. */
-enum tp_part { TP_PART_EMBED, TP_PART_LAYER, TP_PART_HEAD };
+/* Enqueues one part of a unit's forward or backward alone, for measuring; the stage has that part,
+ * delayed weight gradients in the backward only. layer counts from 0 within the stage.
+ * TP_ERR_DEVICE. */
+enum tp_part { TP_PART_EMBED, TP_PART_LAYER, TP_PART_HEAD, TP_PART_GRADIENTS };
 enum tp_status tp_cell_compute(struct tp_cell *cell, enum tp_part part, int layer,
                                enum tp_direction direction, const struct tp_unit *unit);
 

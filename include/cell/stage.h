@@ -32,6 +32,10 @@ struct tp_stage {
     enum tp_status (*poll)(void *self, enum tp_direction direction, const struct tp_unit *unit,
                            bool *done);
 
+    /* The same of what begin enqueued behind the unit's message: its group's weight gradients,
+     * where they are delayed; the unit is the group's first slice. NULL: this stage delays none. */
+    enum tp_status (*poll_gradients)(void *self, const struct tp_unit *unit, bool *done);
+
     /* Host memory for the unit's incoming message (count floats), valid until message_in_done,
      * which says that the message is there and gives the memory back to the stage. */
     enum tp_status (*message_in)(void *self, enum tp_direction direction,

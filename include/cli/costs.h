@@ -14,6 +14,8 @@ struct tp_costs {
     struct tp_profiles profiles;
     struct tp_cost *measured; /* [profiles.count] */
 
+    bool delay_wgrad; /* estimates are for plans that delay weight gradients: set by the caller */
+
     /* of one op degree */
     struct tp_estimate estimate;
     struct tp_cost one;

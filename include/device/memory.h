@@ -47,6 +47,10 @@ enum tp_status tp_memory_write(struct tp_device *device, struct tp_view to, cons
 enum tp_status tp_memory_read(struct tp_device *device, void *to, struct tp_view from,
                               size_t count);
 
+/* Copies count elements between regions. Enqueued. TP_ERR_DEVICE. */
+enum tp_status tp_memory_copy(struct tp_device *device, struct tp_view to, struct tp_view from,
+                              size_t count);
+
 /* The host's turn on a part of a region, for messages. No copy where the device shares the host's
  * memory; elsewhere the driver copies on a second queue, beside the computing. */
 struct tp_mapping {
@@ -62,8 +66,8 @@ enum tp_access {
     TP_ACCESS_WRITE   /* old contents are lost; no enqueued command may use the part */
 };
 
-/* Begins the host's turn; enqueued, not waited for: rings the process's bell when it has begun. With
- * count 0 there is only the waiting for what was enqueued so far. TP_ERR_DEVICE. */
+/* Begins the host's turn; enqueued, not waited for: rings the process's bell when it has begun.
+ * With count 0 there is only the waiting for what was enqueued so far. TP_ERR_DEVICE. */
 enum tp_status tp_mapping_begin(struct tp_device *device, struct tp_view view, size_t count,
                                 enum tp_access access, struct tp_mapping *mapping);
 /* Has it begun? Never waits. TP_ERR_DEVICE also when a command before it failed. */

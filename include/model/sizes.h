@@ -26,6 +26,7 @@ struct tp_stage_shape {
     int slots;         /* message slots per direction */
     bool train;        /* with gradients, moments and backward memory */
     bool recompute;    /* of activations only the stage's input lives on until the backward */
+    bool delay_wgrad;  /* a group's weight gradients come together, after its last backward */
     bool alternates;   /* some forward comes after a backward of its flight */
     int op, op_rank;   /* ranks that share the stage, each with a part of every layer's heads and
                           inner width and of the vocabulary, and which of them this is: the first
@@ -74,6 +75,11 @@ enum tp_region {
     TP_REGION_LAYER_VALUE,
     TP_REGION_LAYER_KEY_GRADIENT, /* [group, H, T, D'] */
     TP_REGION_LAYER_VALUE_GRADIENT,
+    TP_REGION_LAYER_QKV_GRADIENT, /* [rows, 3C] of the four products' results, until they meet what
+                                     was multiplied, where weight gradients are delayed */
+    TP_REGION_LAYER_BRANCH_GRADIENT, /* [rows, C] of attention's projection */
+    TP_REGION_LAYER_HIDDEN_GRADIENT, /* [rows, n_inner] */
+    TP_REGION_LAYER_OUTPUT_GRADIENT, /* [rows, C] of the MLP's projection */
     TP_REGION_OUTPUT,          /* [rows, C] on the last stage; else [slots, unit_rows, C] to send */
     TP_REGION_BACKWARD,        /* [slots, unit_rows, C] gradient of the residual stream: received,
                                   changed in place, sent */
@@ -83,7 +89,7 @@ enum tp_region {
     TP_REGION_ATTENTION_GRADIENT, /* [unit_rows, C] scratch */
     TP_REGION_QUERY_GRADIENT,     /* [unit_rows, C] scratch */
     TP_REGION_GELU,               /* [unit_rows, n_inner] scratch: GELU's output */
-    TP_REGION_GELU_GRADIENT,      /* [unit_rows, n_inner] scratch */
+    TP_REGION_GELU_GRADIENT,      /* [unit_rows, n_inner] scratch; none where it is delayed */
     TP_REGION_INPUT_TOKENS,       /* [batch, T] int32, first stage */
     TP_REGION_TARGET_TOKENS,      /* [batch, T] int32, last stage */
     TP_REGION_FINAL_NORM,         /* [rows, 2] last stage */
@@ -96,8 +102,8 @@ enum tp_region {
     TP_REGION_LAYER_PANELS_BACKWARD, /* those apart, in training whose directions alternate */
     TP_REGION_HEAD_PANELS,           /* last stage */
     TP_REGION_HEAD_PANELS_BACKWARD,
-    TP_REGION_GRADIENT_PANELS, /* [unit_rows, most columns] scratch: a product's right side, in
-                                  training */
+    TP_REGION_GRADIENT_PANELS, /* [unit_rows, or of a group's, most columns] scratch: a product's
+                                  right side, in training */
     TP_REGION_LOSS,            /* [batch, T] last stage: cross-entropy of each target */
     TP_REGION_HEAD_GRADIENT,   /* [V, C] the head's part of wte's gradient, when one stage is first
                                   and last; the last of several has it in the gradient itself */
@@ -130,6 +136,10 @@ size_t tp_stage_parameters(const struct tp_stage_shape *shape);
 
 /* Head width as it is stored in key and value caches: D rounded up to the vector of 16. Local. */
 int tp_head_stride(const struct tp_model *model);
+
+/* Tokens at most whose weight gradients are one product: a unit's, or a group's where they are
+ * delayed. Local. */
+size_t tp_gradient_rows(const struct tp_stage_shape *shape);
 
 /* Rows of logits that exist at once: up to 32 MiB of them, at least 16 rows, at most a unit's.
  * Local. */

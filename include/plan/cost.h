@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/footprint.h"
+#include "base/status.h"
 #include "model/slice.h"
 
 /* One kind of device. */
@@ -39,6 +40,11 @@ struct tp_cost {
      * tokens each of context (TeraPipe, section 3.3). */
     double (*layer)(const void *self, int device, enum tp_direction direction, int b, int s, int c);
 
+    /* Seconds that a layer's weight gradients of b sequences of s tokens take where they are
+     * delayed: a backward is without them. NULL: it has them, the numbers are not for plans that
+     * delay. */
+    double (*gradient)(const void *self, int device, int b, int s);
+
     /* Seconds that the embedding adds on the first stage and the head on the last. */
     double (*embed)(const void *self, int device, enum tp_direction direction, int b, int s);
     double (*head)(const void *self, int device, enum tp_direction direction, int b, int s);
@@ -63,6 +69,10 @@ static inline int tp_cost_device_of(const struct tp_cost *cost, int rank)
 /* Are the numbers for these degrees: the op degree, and where ranks or stage boundaries have their
  * own, as many of them? Local. */
 bool tp_cost_fits(const struct tp_cost *cost, int pipe, int op);
+
+/* Are the numbers for plans that delay weight gradients, or for those that do not? Local.
+ * TP_ERR_INPUT names the file's key. */
+enum tp_status tp_cost_check_delay(const struct tp_cost *cost, bool delay_wgrad);
 
 /* Is it 0 or more, and finite? Local. */
 bool tp_cost_is_time(double seconds);

@@ -34,6 +34,7 @@ struct tp_estimate {
     struct tp_hardware hardware;
     struct tp_model model;
     int pipe, op;
+    bool delay_wgrad;
     struct tp_cost_device device;
 };
 
@@ -42,5 +43,8 @@ struct tp_estimate {
  * valid as long as the estimate is, at its place. Local. */
 void tp_estimate_init(struct tp_estimate *estimate, const struct tp_hardware *hardware,
                       const struct tp_model *model, int pipe, int op, struct tp_cost *cost);
+
+/* Makes it the cost of plans that delay weight gradients. Local. */
+void tp_estimate_delay(struct tp_estimate *estimate, struct tp_cost *cost);
 
 #endif

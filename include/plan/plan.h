@@ -44,6 +44,8 @@ struct tp_plan {
     struct tp_group *groups; /* in order of execution; sequences add up to batch */
     bool zero;               /* replicas share the optimizer's moments */
     bool recompute;          /* backward computes the layers' forward again */
+    bool delay_wgrad;        /* a group's weight gradients come together, after its last backward:
+                                its messages do not wait for them; not with recompute */
     int n_flights;           /* a flight runs to its end on every stage before the stage's next */
     int *flights;            /* [n_flights] groups of each */
 };

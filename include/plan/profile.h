@@ -46,6 +46,7 @@ struct tp_profile_device {
                                reached when the device was as fast as the times say; 0: unknown */
     struct tp_footprint footprint;
     struct tp_layer_times layer[2];
+    struct tp_table gradient; /* of delayed weight gradients; empty: they are in backward */
     struct tp_table embed[2], head[2]; /* empty: they take no time */
 };
 

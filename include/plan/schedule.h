@@ -49,9 +49,11 @@ int tp_turns_ahead(const struct tp_turns *turns, enum tp_direction direction);
 /* What a stage has to hold for a step of the plan, whose units are given, as tp_units_cut() made
  * them; gives them their places on that stage. Rows live from a unit's forward to its backward, its
  * input from the post of its receive (without one, the forward), a group's keys and values from its
- * first forward to its last backward. First fit, in equal places where that needs less: exactly the
- * most that is alive at once when units are of one size or none ends before all have begun, and
- * never more than the units alive at once times the largest. Local. TP_ERR_MEMORY. */
+ * first forward to its last backward; with delayed weight gradients a group's rows and inputs are
+ * one piece, which lives from its first to its last. First fit, in equal places where that needs
+ * less: exactly the most that is alive at once when units are of one size or none ends before all
+ * have begun, and never more than the units alive at once times the largest. Local. TP_ERR_MEMORY.
+ */
 enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *units, int stage,
                                    struct tp_stage_shape *shape);
 
@@ -59,8 +61,9 @@ enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *u
 
 enum tp_action_kind {
     TP_ACTION_POST_RECEIVE, /* receive a unit's message, forward from stage k-1, backward from stage
-                               k+1, as soon as all computing listed before it is done: only then
-                               nothing reads the memory that the list gives it; the list goes on */
+                               k+1, as soon as all computing listed before it is done, and weight
+                               gradients that were delayed behind it: only then nothing reads the
+                               memory that the list gives it; the list goes on */
     TP_ACTION_WAIT_RECEIVE, /* until it is there */
     TP_ACTION_COMPUTE,      /* forward or backward of a unit; enqueued, in order */
     TP_ACTION_POST_SEND,    /* send the unit's result once it is computed: forward to stage k+1,
@@ -85,7 +88,7 @@ struct tp_schedule {
     /* What the stage has to hold, as struct tp_stage_shape says. */
     size_t rows, input_rows, unit_rows;
     int batch, caches, group, slots;
-    bool alternates;
+    bool alternates, delay_wgrad;
 };
 
 /* Message slots per direction, unless there are fewer units: what a stage sends or receives ahead.
@@ -97,7 +100,7 @@ struct tp_schedule {
  * use is over:
  * - rows hold a unit's activations, from the forward to the backward; its input, which its message
  *   brings, is there from the post of the receive. Without backward both are over once the forward
- * is computed.
+ * is computed. With delayed weight gradients a backward is over when its group's last one is.
  * - a group's keys and values, from its first forward to the backward of its first slice; without
  *   backward to the forward of its last slice.
  * - a forward slot holds a result to send, from the forward to the end of its send; none on the

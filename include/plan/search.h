@@ -43,6 +43,7 @@ struct tp_search_task {
     int schedule;               /* enum tp_schedule_kind or TP_SEARCH_AUTO */
     enum tp_recompute recompute;
     bool zero;                      /* replicas share the optimizer's moments */
+    bool delay_wgrad;               /* weight gradients wait for their group's last backward */
     const struct tp_slices *slices; /* that all groups have; NULL: any */
     int group_size; /* sequences of a group, the last one of a flight the remainder; 0: any */
     int flights;    /* of a step; 0: one */

@@ -31,8 +31,10 @@ struct tp_simulation {
 /* Simulates a step (all flights) of the largest replica. A stage does one action at a time, in the
  * order of its list; a forward or backward starts when the stage is free and its message is there;
  * a message leaves when its unit is computed, takes link(bytes), and messages of one direction on
- * one link go one at a time, in order. trace may be NULL; else the actions are added to it, pid =
- * stage. Local. TP_ERR_INPUT when the cost has no numbers for a group; TP_ERR_MEMORY. */
+ * one link go one at a time, in order. Delayed weight gradients come when their group's last
+ * backward is computed, and its message has left. trace may be NULL; else the actions are added to
+ * it, pid = stage. Local. TP_ERR_INPUT when the cost has no numbers for a group, or for what the
+ * plan delays; TP_ERR_MEMORY. */
 enum tp_status tp_simulate(const struct tp_plan *plan, const struct tp_cost *cost,
                            struct tp_trace *trace, struct tp_simulation *simulation);
 void tp_simulation_fini(struct tp_simulation *simulation);

@@ -9,7 +9,13 @@
 #include "base/status.h"
 #include "train/worker.h"
 
-enum tp_measured { TP_MEASURED_LAYER, TP_MEASURED_EMBED, TP_MEASURED_HEAD, TP_MEASURED_UPDATE };
+enum tp_measured {
+    TP_MEASURED_LAYER,
+    TP_MEASURED_EMBED,
+    TP_MEASURED_HEAD,
+    TP_MEASURED_UPDATE,
+    TP_MEASURED_GRADIENTS /* a layer's delayed weight gradients */
+};
 
 /* What is measured: a part, over s tokens of b sequences after c tokens of context. */
 struct tp_measure_item {
@@ -20,7 +26,8 @@ struct tp_measure_item {
 
 /* One measurement, in seconds. Plain memory: it is exchanged as bytes. */
 struct tp_shot {
-    double seconds[2]; /* forward and backward; of an update, forward only */
+    double seconds[2]; /* forward and backward; of an update, forward only, of delayed weight
+                          gradients, backward only */
     double reference;  /* the reference product around that time; 0: not measured */
 };
 

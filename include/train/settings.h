@@ -41,6 +41,7 @@ struct tp_settings {
     int recompute;  /* enum tp_recompute */
     int accumulate; /* flights of a step; 0: not given */
     bool zero;      /* replicas share the optimizer's moments */
+    bool delay_wgrad;
     double dropout;
     bool check;
     double epsilon;

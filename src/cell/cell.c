@@ -104,7 +104,8 @@ static enum tp_status take_host_memory(struct tp_cell *cell)
     cell->sums = malloc((cell->n_sums + 1) * sizeof(*cell->sums));
     cell->losses =
         malloc(((size_t)shape->batch * (size_t)shape->seq_len + 1) * sizeof(*cell->losses));
-    bool all = cell->sums != NULL && cell->losses != NULL;
+    cell->gradients = calloc(slots, sizeof *cell->gradients);
+    bool all = cell->sums != NULL && cell->losses != NULL && cell->gradients != NULL;
     for (int direction = 0; direction < 2; direction++) {
         cell->incoming[direction] = calloc(slots, sizeof(struct tp_mapping));
         cell->outgoing[direction] = calloc(slots, sizeof(struct tp_mapping));
@@ -161,6 +162,7 @@ void tp_cell_free(struct tp_cell *cell)
         end_mappings(cell->incoming[direction], cell->shape.slots);
         end_mappings(cell->outgoing[direction], cell->shape.slots);
     }
+    end_mappings(cell->gradients, cell->shape.slots);
     for (int i = 0; i < cell->n_buckets; i++)
         if (cell->buckets[i].mapping.device != NULL)
             tp_mapping_end(&cell->buckets[i].mapping);

@@ -8,7 +8,8 @@ struct layer {
     struct tp_cell *cell;
     struct tp_device *device;
     const struct tp_unit *unit;
-    int layer; /* within the stage */
+    int layer;   /* within the stage */
+    bool delays; /* weight gradients wait for the group's last backward */
     size_t rows;
     int C, W, N; /* n_embd; the op rank's part of it by heads, and of n_inner */
     struct tp_attention where;
@@ -25,6 +26,7 @@ static struct layer layer_of(struct tp_cell *cell, int layer, const struct tp_un
         .device = cell->device,
         .unit = unit,
         .layer = layer,
+        .delays = cell->shape.delay_wgrad,
         .rows = tp_unit_rows(unit),
         .C = model->n_embd,
         .W = (int)heads.count * D,
@@ -92,6 +94,14 @@ static enum tp_status project_input(const struct layer *l, struct tp_view dx, st
     return tp_cell_multiply(l->cell, matrix, l->layer, TP_PRODUCT_BACKWARD, dx, dy, l->rows);
 }
 
+/* Where the result of a product has its gradient: kept with the unit's rows while weight gradients
+ * wait for it, else in scratch. */
+static struct tp_view result_gradient(const struct layer *l, enum tp_region kept,
+                                      enum tp_region passing, int columns)
+{
+    return l->delays ? rows_of(l, kept, columns) : scratch(l, passing);
+}
+
 /* dW += x^T dy, and the bias of n columns, which follows its matrix in the table. */
 static enum tp_status project_weight(const struct layer *l, enum tp_matrix matrix,
                                      enum tp_layer_tensor w, struct tp_view x, struct tp_view dy,
@@ -99,6 +109,23 @@ static enum tp_status project_weight(const struct layer *l, enum tp_matrix matri
 {
     TP_TRY(tp_cell_add_product(l->cell, matrix, gradient(l, w), x, dy, l->rows));
     return tp_bias_backward(l->device, gradient(l, (enum tp_layer_tensor)(w + 1)), dy, l->rows, n);
+}
+
+/* The MLP's weight gradients: of what was multiplied, and of what came out. */
+static enum tp_status mlp_gradients(const struct layer *l, struct tp_view gelu, struct tp_view dy,
+                                    struct tp_view normed, struct tp_view dhidden)
+{
+    TP_TRY(project_weight(l, TP_MATRIX_MLP, TP_MLP_PROJ_WEIGHT, gelu, dy, l->C));
+    return project_weight(l, TP_MATRIX_FC, TP_FC_WEIGHT, normed, dhidden, l->N);
+}
+
+/* Attention's. */
+static enum tp_status attention_gradients(const struct layer *l, struct tp_view attention,
+                                          struct tp_view dy, struct tp_view normed,
+                                          struct tp_view dqkv)
+{
+    TP_TRY(project_weight(l, TP_MATRIX_ATTENTION, TP_ATTN_PROJ_WEIGHT, attention, dy, l->C));
+    return project_weight(l, TP_MATRIX_QKV, TP_ATTN_WEIGHT, normed, dqkv, 3 * l->W);
 }
 
 /* The sum over op ranks of the unit's rows of the residual stream's width. */
@@ -125,17 +152,21 @@ static enum tp_status end_branch(const struct layer *l, struct tp_view y, struct
 }
 
 /* The gradient at a branch's end: the residual stream's, dropped out as the branch was. Where
- * nothing is dropped that is dx itself; NORMED_GRADIENT is free until a norm's gradient comes. */
+ * nothing is dropped that is dx itself, as long as dx stays; NORMED_GRADIENT is free until a norm's
+ * gradient comes. */
 static enum tp_status begin_branch_backward(const struct layer *l, struct tp_view dx,
-                                            enum tp_dropout_place place, struct tp_view *dy)
+                                            enum tp_region kept, enum tp_dropout_place place,
+                                            struct tp_view *dy)
 {
     const struct tp_dropout dropout = dropout_of(l, place);
 
+    *dy = result_gradient(l, kept, TP_REGION_NORMED_GRADIENT, l->C);
+    if (dropout.threshold != 0)
+        return tp_dropout(l->device, *dy, dx, &l->tokens, l->C, &dropout);
+    if (l->delays)
+        return tp_memory_copy(l->device, *dy, dx, l->rows * (size_t)l->C);
     *dy = dx;
-    if (dropout.threshold == 0)
-        return TP_OK;
-    *dy = scratch(l, TP_REGION_NORMED_GRADIENT);
-    return tp_dropout(l->device, *dy, dx, &l->tokens, l->C, &dropout);
+    return TP_OK;
 }
 
 /* middle = input + projection of attention(norm(input)) */
@@ -201,24 +232,38 @@ static enum tp_status norm_backward(const struct layer *l, struct tp_view dx,
                                   statistics, weight(l, w), l->rows, l->C, 1.0f);
 }
 
+/* What a norm made of x again, into y. */
+static enum tp_status norm_again(const struct layer *l, struct tp_view y, enum tp_layer_tensor w,
+                                 struct tp_view x, struct tp_view statistics)
+{
+    return tp_layer_norm_again(l->device, y, x, statistics, weight(l, w),
+                               weight(l, (enum tp_layer_tensor)(w + 1)), l->rows, l->C);
+}
+
+/* With delayed weight gradients, GELU's output and the norm's take the places of their inputs,
+ * which nothing needs after this. */
 static enum tp_status mlp_backward(const struct layer *l, struct tp_view dx)
 {
     const int C = l->C, N = l->N;
     struct tp_view middle = rows_of(l, TP_REGION_LAYER_MIDDLE, C);
+    struct tp_view hidden = rows_of(l, TP_REGION_LAYER_HIDDEN, N);
     struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_2, 2);
-    struct tp_view normed = scratch(l, TP_REGION_NORMED), gelu = scratch(l, TP_REGION_GELU);
-    struct tp_view dhidden = scratch(l, TP_REGION_GELU_GRADIENT), dy;
+    struct tp_view normed = l->delays ? middle : scratch(l, TP_REGION_NORMED);
+    struct tp_view gelu = l->delays ? hidden : scratch(l, TP_REGION_GELU);
+    struct tp_view dhidden =
+        result_gradient(l, TP_REGION_LAYER_HIDDEN_GRADIENT, TP_REGION_GELU_GRADIENT, N);
+    struct tp_view dy;
 
-    TP_TRY(begin_branch_backward(l, dx, TP_DROPOUT_MLP, &dy));
+    TP_TRY(begin_branch_backward(l, dx, TP_REGION_LAYER_OUTPUT_GRADIENT, TP_DROPOUT_MLP, &dy));
     TP_TRY(project_input(l, dhidden, dy, TP_MATRIX_MLP));
-    TP_TRY(tp_gelu_backward(l->device, gelu, dhidden, rows_of(l, TP_REGION_LAYER_HIDDEN, N),
-                            l->rows, N));
-    TP_TRY(project_weight(l, TP_MATRIX_MLP, TP_MLP_PROJ_WEIGHT, gelu, dy, C));
-    TP_TRY(tp_layer_norm_again(l->device, normed, middle, statistics, weight(l, TP_LN_2_WEIGHT),
-                               weight(l, TP_LN_2_BIAS), l->rows, C));
-    TP_TRY(project_weight(l, TP_MATRIX_FC, TP_FC_WEIGHT, normed, dhidden, N));
+    TP_TRY(tp_gelu_backward(l->device, gelu, dhidden, hidden, l->rows, N));
+    if (!l->delays) {
+        TP_TRY(norm_again(l, normed, TP_LN_2_WEIGHT, middle, statistics));
+        TP_TRY(mlp_gradients(l, gelu, dy, normed, dhidden));
+    }
     TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dhidden, TP_MATRIX_FC));
-    return norm_backward(l, dx, TP_LN_2_WEIGHT, middle, statistics);
+    TP_TRY(norm_backward(l, dx, TP_LN_2_WEIGHT, middle, statistics));
+    return l->delays ? norm_again(l, normed, TP_LN_2_WEIGHT, middle, statistics) : TP_OK;
 }
 
 /* Each slice adds to the gradients of all keys and values it attended to. The last slice of a
@@ -235,20 +280,21 @@ static enum tp_status start_cache_gradients(const struct layer *l)
 
 static enum tp_status attention_backward(const struct layer *l, struct tp_view dx)
 {
-    const int C = l->C, W = l->W;
+    const int W = l->W;
     const struct tp_dropout dropout = dropout_of(l, TP_DROPOUT_WEIGHTS);
     struct tp_view input = tp_cell_input(l->cell, l->layer, l->unit);
     struct tp_view statistics = rows_of(l, TP_REGION_LAYER_NORM_1, 2);
     struct tp_view query = rows_of(l, TP_REGION_LAYER_QUERY, W);
     struct tp_view attention = rows_of(l, TP_REGION_LAYER_ATTENTION, W);
     struct tp_view dattention = scratch(l, TP_REGION_ATTENTION_GRADIENT);
-    struct tp_view dquery = scratch(l, TP_REGION_QUERY_GRADIENT), dqkv = scratch(l, TP_REGION_QKV);
+    struct tp_view dquery = scratch(l, TP_REGION_QUERY_GRADIENT);
+    struct tp_view dqkv = result_gradient(l, TP_REGION_LAYER_QKV_GRADIENT, TP_REGION_QKV, 3 * W);
     struct tp_view dkey = cache(l, TP_REGION_LAYER_KEY_GRADIENT);
     struct tp_view dvalue = cache(l, TP_REGION_LAYER_VALUE_GRADIENT);
-    struct tp_view normed = scratch(l, TP_REGION_NORMED), dy;
+    struct tp_view normed = l->delays ? input : scratch(l, TP_REGION_NORMED), dy;
 
-    TP_TRY(begin_branch_backward(l, dx, TP_DROPOUT_ATTENTION, &dy));
-    TP_TRY(project_weight(l, TP_MATRIX_ATTENTION, TP_ATTN_PROJ_WEIGHT, attention, dy, C));
+    TP_TRY(
+        begin_branch_backward(l, dx, TP_REGION_LAYER_BRANCH_GRADIENT, TP_DROPOUT_ATTENTION, &dy));
     TP_TRY(project_input(l, dattention, dy, TP_MATRIX_ATTENTION));
     TP_TRY(start_cache_gradients(l));
     TP_TRY(tp_attention_backward(l->device, dquery, dkey, dvalue, dattention, attention,
@@ -256,11 +302,13 @@ static enum tp_status attention_backward(const struct layer *l, struct tp_view d
                                  cache(l, TP_REGION_LAYER_KEY), cache(l, TP_REGION_LAYER_VALUE),
                                  &l->where, &dropout));
     TP_TRY(tp_qkv_merge(l->device, dqkv, dquery, dkey, dvalue, &l->where));
-    TP_TRY(tp_layer_norm_again(l->device, normed, input, statistics, weight(l, TP_LN_1_WEIGHT),
-                               weight(l, TP_LN_1_BIAS), l->rows, C));
-    TP_TRY(project_weight(l, TP_MATRIX_QKV, TP_ATTN_WEIGHT, normed, dqkv, 3 * W));
+    if (!l->delays) {
+        TP_TRY(norm_again(l, normed, TP_LN_1_WEIGHT, input, statistics));
+        TP_TRY(attention_gradients(l, attention, dy, normed, dqkv));
+    }
     TP_TRY(project_input(l, scratch(l, TP_REGION_NORMED_GRADIENT), dqkv, TP_MATRIX_QKV));
-    return norm_backward(l, dx, TP_LN_1_WEIGHT, input, statistics);
+    TP_TRY(norm_backward(l, dx, TP_LN_1_WEIGHT, input, statistics));
+    return l->delays ? norm_again(l, normed, TP_LN_1_WEIGHT, input, statistics) : TP_OK;
 }
 
 enum tp_status tp_layer_backward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
@@ -269,4 +317,21 @@ enum tp_status tp_layer_backward(struct tp_cell *cell, int layer, const struct t
     const struct layer l = layer_of(cell, layer, unit);
     TP_TRY(mlp_backward(&l, dx));
     return attention_backward(&l, dx);
+}
+
+/* A group's rows are one piece, whose beginning its first slice has. */
+enum tp_status tp_layer_gradients(struct tp_cell *cell, int layer, const struct tp_unit *first,
+                                  size_t rows)
+{
+    struct layer l = layer_of(cell, layer, first);
+    const int C = l.C, W = l.W, N = l.N;
+
+    l.rows = rows;
+    TP_TRY(mlp_gradients(
+        &l, rows_of(&l, TP_REGION_LAYER_HIDDEN, N), rows_of(&l, TP_REGION_LAYER_OUTPUT_GRADIENT, C),
+        rows_of(&l, TP_REGION_LAYER_MIDDLE, C), rows_of(&l, TP_REGION_LAYER_HIDDEN_GRADIENT, N)));
+    return attention_gradients(&l, rows_of(&l, TP_REGION_LAYER_ATTENTION, W),
+                               rows_of(&l, TP_REGION_LAYER_BRANCH_GRADIENT, C),
+                               tp_cell_input(cell, layer, first),
+                               rows_of(&l, TP_REGION_LAYER_QKV_GRADIENT, 3 * W));
 }

@@ -42,7 +42,8 @@ struct tp_cell {
     float *losses;                                /* [batch, T] on the host, last stage */
     struct tp_mapping *incoming[2], *outgoing[2]; /* [slots], per direction */
     struct tp_mapping tied[2];                    /* my part and the other's */
-    struct tp_cell_step step;                     /* the present one, its tokens taken over */
+    struct tp_mapping *gradients; /* [slots] there is only the waiting for delayed ones */
+    struct tp_cell_step step;     /* the present one, its tokens taken over */
     bool has_targets;
 };
 
@@ -132,6 +133,11 @@ enum tp_status tp_layer_forward(struct tp_cell *cell, int layer, const struct tp
                                 struct tp_view y);
 enum tp_status tp_layer_backward(struct tp_cell *cell, int layer, const struct tp_unit *unit,
                                  struct tp_view dx);
+
+/* Adds the weight gradients of so many rows from this unit's on, whose backwards are computed,
+ * where they are delayed. */
+enum tp_status tp_layer_gradients(struct tp_cell *cell, int layer, const struct tp_unit *first,
+                                  size_t rows);
 
 /* Final norm, tied head and loss of a unit, chunk by chunk of logits; in training with the
  * gradients of wte and of the norm's output. Then the norm's own gradient, which begins a backward.

@@ -155,6 +155,15 @@ static bool contains(const struct tp_gemm *kinds, int count, const struct tp_gem
     return false;
 }
 
+/* Tokens of a product at most. */
+static size_t most_rows(const struct tp_stage_shape *shape, enum tp_matrix matrix,
+                        enum tp_product product)
+{
+    if (matrix == TP_MATRIX_HEAD)
+        return tp_head_rows(shape);
+    return product == TP_PRODUCT_GRADIENT ? tp_gradient_rows(shape) : shape->unit_rows;
+}
+
 int tp_cell_gemm_kinds(const struct tp_stage_shape *shape, size_t rows,
                        struct tp_gemm kinds[TP_CELL_KINDS])
 {
@@ -163,24 +172,28 @@ int tp_cell_gemm_kinds(const struct tp_stage_shape *shape, size_t rows,
     int count = 0;
 
     largest.unit_rows = rows;
-    for (int matrix = 0; matrix < TP_MATRICES; matrix++) {
-        const size_t most = matrix == TP_MATRIX_HEAD ? tp_head_rows(&largest) : rows;
-        for (int product = 0; product < products; product++)
+    for (int matrix = 0; matrix < TP_MATRICES; matrix++)
+        for (int product = 0; product < products; product++) {
+            const size_t most =
+                most_rows(&largest, (enum tp_matrix)matrix, (enum tp_product)product);
             for (size_t at = 1; at < 2 * most && count < TP_CELL_KINDS; at *= 2) {
                 const struct tp_gemm gemm =
                     tp_product_shape(shape, (enum tp_matrix)matrix, (enum tp_product)product, at);
                 kinds[count] = tp_gemm_kind(&gemm);
                 count += !contains(kinds, count, &kinds[count]);
             }
-    }
+        }
     return count;
 }
 
+/* All products with a matrix, the gradient's with tokens of its own. */
 static enum tp_status check(struct tp_device *device, const struct tp_stage_shape *shape,
-                            enum tp_matrix matrix, size_t rows)
+                            enum tp_matrix matrix, size_t rows, size_t gradient_rows)
 {
     for (int product = 0; product < (shape->train ? TP_PRODUCTS : TP_PRODUCT_BACKWARD); product++) {
-        const struct tp_gemm gemm = tp_product_shape(shape, matrix, (enum tp_product)product, rows);
+        const bool gradient = product == TP_PRODUCT_GRADIENT;
+        const struct tp_gemm gemm = tp_product_shape(shape, matrix, (enum tp_product)product,
+                                                     gradient ? gradient_rows : rows);
         double error;
         TP_TRY(tp_gemm_check(device, &gemm, &error));
     }
@@ -204,13 +217,16 @@ enum tp_status tp_cell_check_gemm(struct tp_device *device, const struct tp_stag
         const size_t rows = tp_unit_rows(&units[i]);
         if (seen_before(units, i))
             continue;
+        const size_t whole = (size_t)units[i].sequences * (size_t)shape->seq_len;
         for (int matrix = 0; matrix < TP_MATRIX_HEAD; matrix++)
-            TP_TRY(check(device, shape, (enum tp_matrix)matrix, rows));
+            TP_TRY(check(device, shape, (enum tp_matrix)matrix, rows,
+                         shape->delay_wgrad ? whole : rows));
         if (!tp_stage_is_last(&shape->layers, &shape->model))
             continue;
-        TP_TRY(check(device, shape, TP_MATRIX_HEAD, rows < chunk ? rows : chunk));
-        if (rows > chunk && rows % chunk != 0)
-            TP_TRY(check(device, shape, TP_MATRIX_HEAD, rows % chunk));
+        const size_t most = rows < chunk ? rows : chunk, rest = rows % chunk;
+        TP_TRY(check(device, shape, TP_MATRIX_HEAD, most, most));
+        if (rows > chunk && rest != 0)
+            TP_TRY(check(device, shape, TP_MATRIX_HEAD, rest, rest));
     }
     return TP_OK;
 }

@@ -37,6 +37,8 @@ static enum tp_status compute_backward(struct tp_cell *cell, enum tp_part part, 
                                        const struct tp_unit *unit)
 {
     struct tp_view dx = residual_gradient(cell, unit);
+    if (part == TP_PART_GRADIENTS)
+        return tp_layer_gradients(cell, layer, unit, tp_unit_rows(unit));
     if (part == TP_PART_EMBED)
         return tp_embed_backward(cell, unit, dx);
     if (part == TP_PART_HEAD)
@@ -96,23 +98,55 @@ static enum tp_status finish_bucket(struct tp_cell *cell, const struct tp_unit *
     return lend_bucket(cell, TP_GRADIENT, (*next)++);
 }
 
-static enum tp_status backward(struct tp_cell *cell, const struct tp_unit *unit)
+/* Gives memory back that is still out: of a unit whose result nobody asked for. */
+static enum tp_status end_if_open(struct tp_mapping *mapping)
 {
-    int next = 0;
+    if (mapping->device == NULL)
+        return TP_OK;
+    TP_TRY(tp_mapping_end(mapping));
+    mapping->device = NULL;
+    return TP_OK;
+}
+
+/* What of a backward its message does not wait for, where weight gradients are delayed: those of
+ * the group whose last one it is. *next as for finish_bucket(). */
+static enum tp_status add_gradients(struct tp_cell *cell, const struct tp_unit *unit, int *next)
+{
+    const size_t rows = (size_t)unit->sequences * (size_t)cell->shape.seq_len;
+
+    if (!cell->shape.delay_wgrad || unit->number > 0)
+        return TP_OK;
+    for (int i = cell->shape.layers.n_layer - 1; i >= 0; i--) {
+        TP_TRY(tp_layer_gradients(cell, i, unit, rows));
+        TP_TRY(finish_bucket(cell, unit, next));
+    }
+    if (cell->first)
+        TP_TRY(finish_bucket(cell, unit, next));
+    struct tp_mapping *mapping = &cell->gradients[unit->slot[TP_BACKWARD]];
+    TP_TRY(end_if_open(mapping));
+    return tp_mapping_begin(cell->device, tp_cell_region(cell, TP_REGION_SUMS, 0), 0,
+                            TP_ACCESS_READ, mapping);
+}
+
+/* Up to what the message waits for. */
+static enum tp_status backward(struct tp_cell *cell, const struct tp_unit *unit, int *next)
+{
+    const bool at_once = !cell->shape.delay_wgrad;
 
     TP_TRY(recompute(cell, unit));
     if (cell->last) {
         TP_TRY(compute_backward(cell, TP_PART_HEAD, 0, unit));
-        TP_TRY(finish_bucket(cell, unit, &next));
+        TP_TRY(finish_bucket(cell, unit, next));
     }
     for (int i = cell->shape.layers.n_layer - 1; i >= 0; i--) {
         TP_TRY(compute_backward(cell, TP_PART_LAYER, i, unit));
-        TP_TRY(finish_bucket(cell, unit, &next));
+        if (at_once)
+            TP_TRY(finish_bucket(cell, unit, next));
     }
     if (!cell->first)
         return TP_OK;
     TP_TRY(compute_backward(cell, TP_PART_EMBED, 0, unit));
-    return finish_bucket(cell, unit, &next);
+    return at_once ? finish_bucket(cell, unit, next) : TP_OK;
 }
 
 /* Elements of a unit's message. */
@@ -132,28 +166,20 @@ static struct tp_mapping *mapping_of(struct tp_mapping *const mappings[2],
     return &mappings[direction][unit->slot[direction]];
 }
 
-/* Gives memory back that is still out: of a unit whose result nobody asked for. */
-static enum tp_status end_if_open(struct tp_mapping *mapping)
-{
-    if (mapping->device == NULL)
-        return TP_OK;
-    TP_TRY(tp_mapping_end(mapping));
-    mapping->device = NULL;
-    return TP_OK;
-}
-
 static enum tp_status stage_begin(void *self, enum tp_direction direction,
                                   const struct tp_unit *unit)
 {
     struct tp_cell *cell = self;
     struct tp_mapping *mapping = mapping_of(cell->outgoing, direction, unit);
     TP_TRY(end_if_open(mapping));
-    TP_TRY(direction == TP_FORWARD ? forward(cell, unit) : backward(cell, unit));
+    int next = 0; /* bucket */
+    TP_TRY(direction == TP_FORWARD ? forward(cell, unit) : backward(cell, unit, &next));
     struct tp_view result =
         direction == TP_FORWARD ? tp_cell_output(cell, unit) : residual_gradient(cell, unit);
-    return tp_mapping_begin(cell->device, result,
+    TP_TRY(tp_mapping_begin(cell->device, result,
                             sends(cell, direction) ? message_count(cell, unit) : 0, TP_ACCESS_READ,
-                            mapping);
+                            mapping));
+    return direction == TP_FORWARD ? TP_OK : add_gradients(cell, unit, &next);
 }
 
 static enum tp_status stage_poll(void *self, enum tp_direction direction,
@@ -161,6 +187,12 @@ static enum tp_status stage_poll(void *self, enum tp_direction direction,
 {
     struct tp_cell *cell = self;
     return tp_mapping_ready(mapping_of(cell->outgoing, direction, unit), done);
+}
+
+static enum tp_status stage_poll_gradients(void *self, const struct tp_unit *unit, bool *done)
+{
+    struct tp_cell *cell = self;
+    return tp_mapping_ready(&cell->gradients[unit->slot[TP_BACKWARD]], done);
 }
 
 static enum tp_status stage_message_in(void *self, enum tp_direction direction,
@@ -353,6 +385,7 @@ void tp_cell_stage(struct tp_cell *cell, struct tp_stage *stage)
         .self = cell,
         .begin = stage_begin,
         .poll = stage_poll,
+        .poll_gradients = stage_poll_gradients,
         .message_in = stage_message_in,
         .message_in_done = stage_message_in_done,
         .message_out = stage_message_out,

@@ -86,6 +86,7 @@ static enum tp_status prepare(struct planning *p)
     p->task.schedule = s->schedule;
     p->task.recompute = (enum tp_recompute)s->recompute;
     p->task.zero = s->zero;
+    p->task.delay_wgrad = s->delay_wgrad;
     p->task.slices = p->slices.count > 0 ? &p->slices : NULL;
     p->task.group_size = s->group_size;
     p->task.flights = s->accumulate;
@@ -178,6 +179,7 @@ static enum tp_status run(const struct tp_settings *settings, struct tp_comm *wo
     if (status == TP_OK)
         status = tp_costs_init(&p.costs, settings, &p.model);
     if (status == TP_OK) {
+        p.costs.delay_wgrad = settings->delay_wgrad;
         status = settings->devices > 0 ? plan_degrees(&p) : plan_one(&p);
         tp_costs_fini(&p.costs);
     }
@@ -238,6 +240,7 @@ const struct tp_command tp_command_plan = {
                                      "accumulate",
                                      "grain",
                                      "recompute",
+                                     "delay-wgrad-compute",
                                      "use-distributed-optimizer",
                                      "memory",
                                      "objective",

@@ -87,6 +87,7 @@ static enum tp_status run(const struct tp_settings *settings, struct tp_comm *wo
     TP_TRY(tp_plan_load(settings->plan, &plan));
     enum tp_status status = tp_costs_init(&costs, settings, &plan->model);
     if (status == TP_OK) {
+        costs.delay_wgrad = plan->delay_wgrad;
         status = tp_costs_find(&costs, &plan->model, plan->pipe, plan->op, &cost);
         if (status == TP_OK)
             status = simulate(settings, plan, cost);

@@ -65,6 +65,7 @@ const struct tp_command tp_command_train = {
                                      "group-size",
                                      "grain",
                                      "recompute",
+                                     "delay-wgrad-compute",
                                      "accumulate",
                                      "use-distributed-optimizer",
                                      "plan",

@@ -47,6 +47,8 @@ enum tp_status tp_costs_find(struct tp_costs *costs, const struct tp_model *mode
 
     if (costs->estimated) {
         tp_estimate_init(&costs->estimate, &costs->hardware, model, pipe, op, &costs->one);
+        if (costs->delay_wgrad)
+            tp_estimate_delay(&costs->estimate, &costs->one);
         *cost = &costs->one;
         return TP_OK;
     }

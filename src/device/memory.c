@@ -143,6 +143,14 @@ enum tp_status tp_memory_read(struct tp_device *device, void *to, struct tp_view
     return TP_OK;
 }
 
+enum tp_status tp_memory_copy(struct tp_device *device, struct tp_view to, struct tp_view from,
+                              size_t count)
+{
+    TP_CL(clEnqueueCopyBuffer(device->queue, from.buffer->memory, to.buffer->memory,
+                              from.offset * 4, to.offset * 4, count * 4, 0, NULL, NULL));
+    return TP_OK;
+}
+
 static void CL_CALLBACK ring(cl_event event, cl_int state, void *unused)
 {
     (void)event, (void)state, (void)unused;

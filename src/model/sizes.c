@@ -26,14 +26,16 @@ static size_t larger(size_t a, size_t b)
 
 /* When a stage has a region; all that are set have to hold. */
 enum {
-    LAYER = 1,        /* once per layer */
-    TRAINING = 2,     /* in training only */
-    FIRST = 4,        /* on the first stage */
-    LAST = 8,         /* on the last stage */
-    NOT_BOTH = 16,    /* not where one stage is first and last */
-    EITHER = 32,      /* on the first or the last stage */
-    BETWEEN = 64,     /* once per layer, but for the first */
-    ALTERNATING = 128 /* where forwards and backwards alternate */
+    LAYER = 1,         /* once per layer */
+    TRAINING = 2,      /* in training only */
+    FIRST = 4,         /* on the first stage */
+    LAST = 8,          /* on the last stage */
+    NOT_BOTH = 16,     /* not where one stage is first and last */
+    EITHER = 32,       /* on the first or the last stage */
+    BETWEEN = 64,      /* once per layer, but for the first */
+    ALTERNATING = 128, /* where forwards and backwards alternate */
+    DELAYED = 256,     /* where weight gradients are delayed */
+    AT_ONCE = 512      /* where they are not */
 };
 
 /* How many rows it has. */
@@ -42,6 +44,7 @@ enum rows {
     LIVE_ROWS,       /* tokens with live activations */
     LAYER_ROWS,      /* the same, or those of the largest unit when layers are recomputed */
     UNIT_ROWS,       /* tokens of the largest unit */
+    GRADIENT_ROWS,   /* tokens whose weight gradients are one product */
     MESSAGE_ROWS,    /* those times message slots */
     OUTPUT_ROWS,     /* live rows on the last stage, else message rows */
     BATCH_TOKENS,    /* B * T */
@@ -90,6 +93,14 @@ static const struct {
                                       HEAD_STRIDE},
     [TP_REGION_LAYER_VALUE_GRADIENT] = {"layer value gradient", LAYER | TRAINING, GRADIENT_KEYS,
                                         HEAD_STRIDE},
+    [TP_REGION_LAYER_QKV_GRADIENT] = {"layer qkv gradient", LAYER | TRAINING | DELAYED, LAYER_ROWS,
+                                      OWN_QKV},
+    [TP_REGION_LAYER_BRANCH_GRADIENT] = {"layer branch gradient", LAYER | TRAINING | DELAYED,
+                                         LAYER_ROWS, WIDTH},
+    [TP_REGION_LAYER_HIDDEN_GRADIENT] = {"layer hidden gradient", LAYER | TRAINING | DELAYED,
+                                         LAYER_ROWS, OWN_INNER},
+    [TP_REGION_LAYER_OUTPUT_GRADIENT] = {"layer output gradient", LAYER | TRAINING | DELAYED,
+                                         LAYER_ROWS, WIDTH},
     [TP_REGION_OUTPUT] = {"output", 0, OUTPUT_ROWS, WIDTH},
     [TP_REGION_BACKWARD] = {"backward", TRAINING, MESSAGE_ROWS, WIDTH},
     [TP_REGION_NORMED] = {"normed", 0, UNIT_ROWS, WIDTH},
@@ -98,7 +109,7 @@ static const struct {
     [TP_REGION_ATTENTION_GRADIENT] = {"attention gradient", TRAINING, UNIT_ROWS, OWN_WIDTH},
     [TP_REGION_QUERY_GRADIENT] = {"query gradient", TRAINING, UNIT_ROWS, OWN_WIDTH},
     [TP_REGION_GELU] = {"gelu", 0, UNIT_ROWS, OWN_INNER},
-    [TP_REGION_GELU_GRADIENT] = {"gelu gradient", TRAINING, UNIT_ROWS, OWN_INNER},
+    [TP_REGION_GELU_GRADIENT] = {"gelu gradient", TRAINING | AT_ONCE, UNIT_ROWS, OWN_INNER},
     [TP_REGION_INPUT_TOKENS] = {"input tokens", FIRST, BATCH_TOKENS, ONE},
     [TP_REGION_TARGET_TOKENS] = {"target tokens", LAST, BATCH_TOKENS, ONE},
     [TP_REGION_FINAL_NORM] = {"final norm", LAST, LIVE_ROWS, TWO},
@@ -110,7 +121,7 @@ static const struct {
                                          LAYER_PANELS, ONE},
     [TP_REGION_HEAD_PANELS] = {"head panels", LAST, HEAD_PANELS, ONE},
     [TP_REGION_HEAD_PANELS_BACKWARD] = {"head panels backward", LAST | TRAINING, HEAD_PANELS, ONE},
-    [TP_REGION_GRADIENT_PANELS] = {"gradient panels", TRAINING, UNIT_ROWS, PANEL_COLUMNS},
+    [TP_REGION_GRADIENT_PANELS] = {"gradient panels", TRAINING, GRADIENT_ROWS, PANEL_COLUMNS},
     [TP_REGION_LOSS] = {"loss", LAST, BATCH_TOKENS, ONE},
     [TP_REGION_HEAD_GRADIENT] = {"head gradient", FIRST | LAST | TRAINING, VOCABULARY_ROWS, WIDTH},
     [TP_REGION_TIED] = {"tied", EITHER | NOT_BOTH | TRAINING, VOCABULARY_ROWS, WIDTH},
@@ -143,7 +154,8 @@ static bool exists(unsigned when, const struct tp_stage_shape *shape)
 
     return (!(when & TRAINING) || shape->train) && (!(when & FIRST) || first) &&
            (!(when & LAST) || last) && (!(when & NOT_BOTH) || !(first && last)) &&
-           (!(when & EITHER) || first || last) && (!(when & ALTERNATING) || shape->alternates);
+           (!(when & EITHER) || first || last) && (!(when & ALTERNATING) || shape->alternates) &&
+           (!(when & DELAYED) || shape->delay_wgrad) && (!(when & AT_ONCE) || !shape->delay_wgrad);
 }
 
 /* ---- The part of an op rank ---- */
@@ -310,6 +322,12 @@ static size_t bucket_bytes(const struct tp_stage_shape *shape, const struct tp_b
 
 /* ---- Sizes ---- */
 
+size_t tp_gradient_rows(const struct tp_stage_shape *shape)
+{
+    return shape->delay_wgrad ? times((size_t)shape->group, (size_t)shape->seq_len)
+                              : shape->unit_rows;
+}
+
 static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
 {
     size_t messages = times((size_t)shape->slots, shape->unit_rows);
@@ -324,6 +342,8 @@ static size_t row_count(enum rows rows, const struct tp_stage_shape *shape)
         return shape->recompute ? shape->unit_rows : shape->rows;
     case UNIT_ROWS:
         return shape->unit_rows;
+    case GRADIENT_ROWS:
+        return tp_gradient_rows(shape);
     case MESSAGE_ROWS:
         return messages;
     case OUTPUT_ROWS:

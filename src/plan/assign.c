@@ -52,6 +52,8 @@ static enum tp_status find_device_seconds(const struct tp_plan *plan, const stru
             return tp_fail(TP_ERR_INPUT, "there are no times for groups of %d sequences", b);
         seconds->layer += both(plan, cost->layer(self, device, TP_FORWARD, b, s, c),
                                cost->layer(self, device, TP_BACKWARD, b, s, c));
+        if (plan->delay_wgrad && units[i].number == 0)
+            seconds->layer += cost->gradient(self, device, b, plan->seq_len);
         seconds->embed += cost->embed(self, device, TP_FORWARD, b, s) +
                           cost->embed(self, device, TP_BACKWARD, b, s);
         seconds->head += cost->head(self, device, TP_FORWARD, b, s) +

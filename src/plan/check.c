@@ -69,7 +69,8 @@ static enum tp_status fail_at(const struct stage *stage, const char *what)
 
 /* A unit has rows from its forward to where it is over: its backward or, without one, the forward;
  * its input from when it may come; its group has keys and values from the first forward until the
- * last unit is over: that of the first slice, or without backward of the last. */
+ * last unit is over: that of the first slice, or without backward of the last. With delayed weight
+ * gradients all units of a group are over then. */
 
 static bool rows_taken(const struct stage *stage, const struct tp_unit *unit)
 {
@@ -91,11 +92,22 @@ static void take_input(struct stage *stage, const struct tp_unit *unit)
     tp_ranges_take(&stage->inputs, unit->input_row, tp_unit_rows(unit));
 }
 
-static void end_unit(const struct replay *replay, struct stage *stage, const struct tp_unit *unit)
+static void end_rows(struct stage *stage, const struct tp_unit *unit)
 {
     tp_ranges_give_back(&stage->rows, unit->row, tp_unit_rows(unit));
     tp_ranges_give_back(&stage->inputs, unit->input_row, tp_unit_rows(unit));
-    if (unit->number == (replay->train ? 0 : unit->last))
+}
+
+static void end_unit(const struct replay *replay, struct stage *stage, const struct tp_unit *unit)
+{
+    const bool last = unit->number == (replay->train ? 0 : unit->last);
+
+    if (!stage->schedule->delay_wgrad || !replay->train)
+        end_rows(stage, unit);
+    else if (last)
+        for (int i = 0; i <= unit->last; i++)
+            end_rows(stage, unit + i);
+    if (last)
         tp_ranges_give_back(&stage->caches, (size_t)unit->cache, (size_t)unit->sequences);
 }
 

@@ -12,6 +12,21 @@ bool tp_cost_fits(const struct tp_cost *cost, int pipe, int op)
            (cost->n_links == 0 || cost->n_links == pipe - 1);
 }
 
+enum tp_status tp_cost_check_delay(const struct tp_cost *cost, bool delay_wgrad)
+{
+    char place[TP_COST_PLACE];
+
+    if (delay_wgrad == (cost->gradient != NULL))
+        return TP_OK;
+    return tp_fail(TP_ERR_INPUT,
+                   delay_wgrad
+                       ? "%sthere are no times of weight gradients alone, expected a profile that "
+                         "was made with --delay-wgrad-compute"
+                       : "%sweight gradients have times of their own, expected a profile that was "
+                         "made without --delay-wgrad-compute",
+                   tp_cost_place(cost, -1, "gradient", place));
+}
+
 bool tp_cost_is_time(double seconds)
 {
     return seconds >= 0 && isfinite(seconds);

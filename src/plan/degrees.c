@@ -47,12 +47,16 @@ static bool single_init(const struct walk *walk, const struct tp_degrees *degree
     single->search.data = degrees->data;
     single->search.pipe = degrees->pipe;
     single->search.batch = (task->search.batch - 1) / degrees->data + 1;
-    if (task->source.hardware != NULL)
-        tp_estimate_init(&single->estimate, task->source.hardware, task->search.model,
-                         degrees->pipe, degrees->op, &single->cost);
-    else if (measured != NULL)
-        single->cost = *measured;
-    return task->source.hardware != NULL || measured != NULL;
+    if (task->source.hardware == NULL) {
+        if (measured != NULL)
+            single->cost = *measured;
+        return measured != NULL;
+    }
+    tp_estimate_init(&single->estimate, task->source.hardware, task->search.model, degrees->pipe,
+                     degrees->op, &single->cost);
+    if (task->search.delay_wgrad)
+        tp_estimate_delay(&single->estimate, &single->cost);
+    return true;
 }
 
 /* ---- Listing ---- */

@@ -219,17 +219,24 @@ static double attention_seconds(const struct tp_estimate *e, double rows, double
     return compute + memory_seconds(e, fit.score_passes * heads * rows * keys);
 }
 
+/* The four products of a layer, for so many tokens. */
+static double products_seconds(const struct tp_estimate *e, double rows)
+{
+    const double width = e->model.n_embd;
+    const double split = width / e->op, inner = (double)e->model.n_inner / e->op;
+
+    return gemm_seconds(e, rows, 3 * split, width) + gemm_seconds(e, rows, width, split) +
+           gemm_seconds(e, rows, inner, width) + gemm_seconds(e, rows, width, inner);
+}
+
 /* Backward computes two products for each of forward's and moves twice as much; its op sums are as
- * many as forward's. */
+ * many as forward's. Those of weight gradients may come later. */
 static double layer_seconds(const void *self, int device, enum tp_direction direction, int b, int s,
                             int c)
 {
     const struct tp_estimate *e = self;
     const double rows = (double)b * s, width = e->model.n_embd;
-    const double split = width / e->op, inner = (double)e->model.n_inner / e->op;
-    const double products =
-        gemm_seconds(e, rows, 3 * split, width) + gemm_seconds(e, rows, width, split) +
-        gemm_seconds(e, rows, inner, width) + gemm_seconds(e, rows, width, inner);
+    const double split = width / e->op, products = products_seconds(e, rows);
     const double rest =
         memory_seconds(e, rows * (fit.whole_passes * width + fit.split_passes * split));
     const double forward = products + rest + attention_seconds(e, rows, (double)c + s) +
@@ -237,7 +244,15 @@ static double layer_seconds(const void *self, int device, enum tp_direction dire
     const double sums = 2 * op_sum_seconds(e, rows * width);
 
     (void)device;
-    return (direction == TP_FORWARD ? forward : 2 * forward) + sums;
+    if (direction == TP_FORWARD)
+        return forward + sums;
+    return 2 * forward - (e->delay_wgrad ? products : 0) + sums;
+}
+
+static double gradient_seconds(const void *self, int device, int b, int s)
+{
+    (void)device;
+    return products_seconds(self, (double)b * s);
 }
 
 /* A lookup forward, a scattered sum backward. */
@@ -325,4 +340,10 @@ void tp_estimate_init(struct tp_estimate *estimate, const struct tp_hardware *ha
         .allreduce = allreduce_seconds,
         .update_seconds_per_parameter = UPDATE_BYTES / (fit.memory * hardware->memory_bandwidth),
     };
+}
+
+void tp_estimate_delay(struct tp_estimate *estimate, struct tp_cost *cost)
+{
+    estimate->delay_wgrad = true;
+    cost->gradient = gradient_seconds;
 }

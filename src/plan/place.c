@@ -52,11 +52,34 @@ static void give_back(struct memory *memory, size_t first, size_t asked)
 
 struct walk {
     struct tp_unit *units;
+    bool delays; /* what a group's weight gradients need lives to its end, in one piece */
     struct tp_turns turns;
     struct memory rows, inputs, caches;
     int posted;      /* forward places whose input has a place */
     bool alternates; /* some forward came after a backward of its flight */
 };
+
+/* A unit's place: its own or, in one piece, behind those of the group's earlier slices. */
+static size_t take_rows(const struct walk *walk, struct memory *memory, const struct tp_unit *unit,
+                        size_t before)
+{
+    const size_t sequences = (size_t)unit->sequences;
+
+    if (!walk->delays)
+        return take(memory, tp_unit_rows(unit));
+    if (unit->number > 0)
+        return before + sequences * (size_t)unit[-1].slice.length;
+    return take(memory, sequences * (size_t)walk->turns.plan->seq_len);
+}
+
+static void give_back_rows(const struct walk *walk, struct memory *memory,
+                           const struct tp_unit *unit, size_t first)
+{
+    if (!walk->delays)
+        give_back(memory, first, tp_unit_rows(unit));
+    else if (unit->number == 0)
+        give_back(memory, first, (size_t)unit->sequences * (size_t)walk->turns.plan->seq_len);
+}
 
 /* Inputs get their places when their receives are posted, up to, without, place end. */
 static void place_inputs(struct walk *walk, int end)
@@ -65,7 +88,8 @@ static void place_inputs(struct walk *walk, int end)
 
     for (; walk->posted < end && walk->posted < flight_end; walk->posted++) {
         struct tp_unit *unit = &walk->units[walk->posted];
-        unit->input_row = take(&walk->inputs, tp_unit_rows(unit));
+        unit->input_row =
+            take_rows(walk, &walk->inputs, unit, unit->number > 0 ? unit[-1].input_row : 0);
     }
 }
 
@@ -75,7 +99,7 @@ static void place_forward(struct walk *walk, int place)
     struct tp_unit *unit = &walk->units[place];
 
     place_inputs(walk, place + (ahead > 0 ? ahead : 1));
-    unit->row = take(&walk->rows, tp_unit_rows(unit));
+    unit->row = take_rows(walk, &walk->rows, unit, unit->number > 0 ? unit[-1].row : 0);
     unit->cache =
         unit->number > 0 ? unit[-1].cache : (int)take(&walk->caches, (size_t)unit->sequences);
     if (ahead > 0)
@@ -87,8 +111,8 @@ static void leave_backward(struct walk *walk, int place)
 {
     const struct tp_unit *unit = &walk->units[tp_units_at(walk->units, TP_BACKWARD, place)];
 
-    give_back(&walk->rows, unit->row, tp_unit_rows(unit));
-    give_back(&walk->inputs, unit->input_row, tp_unit_rows(unit));
+    give_back_rows(walk, &walk->rows, unit, unit->row);
+    give_back_rows(walk, &walk->inputs, unit, unit->input_row);
     if (unit->number == 0)
         give_back(&walk->caches, (size_t)unit->cache, (size_t)unit->sequences);
 }
@@ -117,16 +141,16 @@ static void walk_step(struct walk *walk, const struct tp_plan *plan, int stage, 
 
 /* A slice that is somewhat longer than the one before it in a place needs another one. So when
  * slices of several lengths leave gaps, equal places, which fit all, may need less in all. */
-static void walk_best(struct walk *walk, const struct tp_plan *plan, int stage, size_t unit_rows)
+static void walk_best(struct walk *walk, const struct tp_plan *plan, int stage, size_t equal)
 {
     walk_step(walk, plan, stage, 0, 0);
     const size_t rows = walk->rows.most, inputs = walk->inputs.most;
 
     if (rows == walk->rows.peak && inputs == walk->inputs.peak)
         return;
-    walk_step(walk, plan, stage, unit_rows, unit_rows);
-    walk_step(walk, plan, stage, walk->rows.most < rows ? unit_rows : 0,
-              walk->inputs.most < inputs ? unit_rows : 0);
+    walk_step(walk, plan, stage, equal, equal);
+    walk_step(walk, plan, stage, walk->rows.most < rows ? equal : 0,
+              walk->inputs.most < inputs ? equal : 0);
 }
 
 static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit *units, int n_units,
@@ -135,13 +159,14 @@ static enum tp_status place_training(const struct tp_plan *plan, struct tp_unit 
     const size_t most = (size_t)n_units + 1;
     struct tp_range *ranges = malloc(3 * most * sizeof *ranges);
     struct walk walk = {.units = units,
+                        .delays = plan->delay_wgrad,
                         .rows.used.at = ranges,
                         .inputs.used.at = ranges + most,
                         .caches.used.at = ranges + 2 * most};
 
     if (ranges == NULL)
         return tp_fail(TP_ERR_MEMORY, "no memory to place %d slices", n_units);
-    walk_best(&walk, plan, stage, shape->unit_rows);
+    walk_best(&walk, plan, stage, tp_gradient_rows(shape));
     shape->rows = walk.rows.most;
     shape->input_rows = walk.inputs.most;
     shape->caches = (int)walk.caches.most;
@@ -182,6 +207,7 @@ enum tp_status tp_plan_stage_shape(const struct tp_plan *plan, struct tp_unit *u
         .slots = n_units < TP_SCHEDULE_SLOTS ? n_units : TP_SCHEDULE_SLOTS,
         .train = plan->schedule != TP_SCHEDULE_FORWARD,
         .recompute = plan->recompute,
+        .delay_wgrad = plan->delay_wgrad && plan->schedule != TP_SCHEDULE_FORWARD,
         .op = plan->op,
         .shards = plan->zero ? plan->data : 1,
     };

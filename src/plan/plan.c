@@ -321,6 +321,7 @@ static enum tp_status read_scalars(const struct tp_json *root, struct tp_plan *p
     struct tp_json schedule = tp_json_member(root, "schedule");
     struct tp_json recompute = tp_json_member(root, "recompute");
     struct tp_json zero = tp_json_member(root, "zero");
+    struct tp_json delay = tp_json_member(root, "delay_wgrad");
 
     TP_TRY(read_model(&model, &plan->model));
     TP_TRY(tp_json_member_int(root, "seq_len", 1, plan->model.n_positions, &plan->seq_len));
@@ -334,7 +335,15 @@ static enum tp_status read_scalars(const struct tp_json *root, struct tp_plan *p
     TP_TRY(read_schedule(&schedule, &plan->schedule));
     if (zero.value != NULL)
         TP_TRY(tp_json_bool(&zero, &plan->zero));
-    return recompute.value != NULL ? tp_json_bool(&recompute, &plan->recompute) : TP_OK;
+    if (delay.value != NULL)
+        TP_TRY(tp_json_bool(&delay, &plan->delay_wgrad));
+    if (recompute.value != NULL)
+        TP_TRY(tp_json_bool(&recompute, &plan->recompute));
+    if (plan->recompute && plan->delay_wgrad)
+        return tp_fail(TP_ERR_INPUT,
+                       "%s: delay_wgrad is true, expected false where recompute is true",
+                       root->path);
+    return TP_OK;
 }
 
 /* The stages have the layers in order, each once. */
@@ -529,6 +538,7 @@ static json_t *plan_json(const struct tp_plan *plan, const struct tp_simulation 
                   (int)plan->recompute, "stages", stages_json(plan), "groups", groups_json(plan),
                   "flights", integers_json(plan->flights, plan->n_flights));
     if ((plan->zero && json_object_set_new(json, "zero", json_true()) != 0) ||
+        (plan->delay_wgrad && json_object_set_new(json, "delay_wgrad", json_true()) != 0) ||
         (predicted != NULL &&
          json_object_set_new(json, "predicted", predicted_json(predicted)) != 0)) {
         json_decref(json);

@@ -165,6 +165,7 @@ void tp_profile_free(struct tp_profile *profile)
             table_fini(&device->embed[direction]);
             table_fini(&device->head[direction]);
         }
+        table_fini(&device->gradient);
         free(device->name);
     }
     free(profile->path);
@@ -290,6 +291,8 @@ static bool has_group(const void *self, int d, int b)
 {
     const struct tp_profile_device *device = &((const struct tp_profile *)self)->devices[d];
 
+    if (device->gradient.count > 0 && find_curve(&device->gradient, b) == NULL)
+        return false;
     for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++) {
         const struct tp_table *ends[] = {&device->embed[direction], &device->head[direction]};
         if (find_curve(&device->layer[direction].base, b) == NULL)
@@ -311,6 +314,11 @@ static double layer_seconds(const void *self, int device, enum tp_direction dire
     const double base = table_at(&times->base, b, s);
 
     return c > 0 ? base + (a[0] + a[1] * B * S + a[2] * B * P + a[3] * B * S * P) : base;
+}
+
+static double gradient_seconds(const void *self, int device, int b, int s)
+{
+    return table_at(&((const struct tp_profile *)self)->devices[device].gradient, b, s);
 }
 
 static double embed_seconds(const void *self, int device, enum tp_direction direction, int b, int s)
@@ -361,6 +369,7 @@ void tp_profile_cost(struct tp_profile *profile, struct tp_cost *cost)
         .n_links = profile->n_links,
         .has_group = has_group,
         .layer = layer_seconds,
+        .gradient = profile->devices[0].gradient.count > 0 ? gradient_seconds : NULL,
         .embed = embed_seconds,
         .head = head_seconds,
         .link = link_seconds,

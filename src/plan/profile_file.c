@@ -138,6 +138,7 @@ static enum tp_status read_device(const struct tp_json *json, struct tp_profile_
     struct tp_json facts = tp_json_member(json, "device");
     struct tp_json name = tp_json_member(&facts, "name");
     struct tp_json layer = tp_json_member(json, "layer");
+    struct tp_json gradient = tp_json_member(json, "gradient");
     const struct {
         struct tp_json json;
         struct tp_table *tables;
@@ -151,6 +152,8 @@ static enum tp_status read_device(const struct tp_json *json, struct tp_profile_
     if (device->name == NULL)
         return tp_fail(TP_ERR_MEMORY, "%s: no memory to read it", json->path);
     TP_TRY(read_facts(&facts, device));
+    if (gradient.value != NULL)
+        TP_TRY(read_table(&gradient, &device->gradient));
     TP_TRY(tp_json_object(&layer));
     for (int direction = TP_FORWARD; direction <= TP_BACKWARD; direction++) {
         struct tp_json times = tp_json_member(&layer, direction_names[direction]);
@@ -163,6 +166,19 @@ static enum tp_status read_device(const struct tp_json *json, struct tp_profile_
             TP_TRY(read_table(&table, &ends[i].tables[direction]));
         }
     }
+    return TP_OK;
+}
+
+/* Either all devices were measured with delayed weight gradients, or none. */
+static enum tp_status check_gradients(const struct tp_json *root, const struct tp_profile *profile)
+{
+    const bool delayed = profile->devices[0].gradient.count > 0;
+
+    for (int d = 1; d < profile->n_devices; d++)
+        if ((profile->devices[d].gradient.count > 0) != delayed)
+            return tp_fail(TP_ERR_INPUT,
+                           "%s: devices[%d].gradient is %s, expected it as devices[0]", root->path,
+                           d, delayed ? "missing" : "there");
     return TP_OK;
 }
 
@@ -288,6 +304,8 @@ static enum tp_status read_profile(const struct tp_json *root, struct tp_profile
             status = read_device(devices.value != NULL ? &device : root, &profile->devices[d]);
     }
     if (status == TP_OK)
+        status = check_gradients(root, profile);
+    if (status == TP_OK)
         status = read_ranks(root, profile);
     if (status == TP_OK)
         status = read_links(root, profile);
@@ -371,10 +389,9 @@ static json_t *ends_json(const struct tp_table tables[2])
 /* The members that a device adds to an object. */
 static json_t *device_json(const struct tp_profile_device *device)
 {
-    json_t *facts =
-        json_pack("{s:s, s:{s:I, s:i, s:i}}", "name", device->name, "footprint", "align",
-                  (json_int_t)device->footprint.align, "element_bytes",
-                  device->footprint.element_bytes, "panel", device->footprint.panel);
+    json_t *facts = json_pack("{s:s, s:{s:I, s:i, s:i}}", "name", device->name, "footprint",
+                              "align", (json_int_t)device->footprint.align, "element_bytes",
+                              device->footprint.element_bytes, "panel", device->footprint.panel);
     int failed = 0;
 
     if (device->memory != 0)
@@ -383,10 +400,12 @@ static json_t *device_json(const struct tp_profile_device *device)
         failed |= json_object_set_new(facts, "peak_flops", json_real(device->peak_flops));
     if (device->reference_flops != 0)
         failed |= json_object_set_new(facts, "reference_flops", json_real(device->reference_flops));
-    json_t *json = json_pack("{s:o, s:{s:o, s:o}, s:o*, s:o*}", "device", facts, "layer",
-                             direction_names[TP_FORWARD], layer_json(&device->layer[TP_FORWARD]),
-                             direction_names[TP_BACKWARD], layer_json(&device->layer[TP_BACKWARD]),
-                             "embed", ends_json(device->embed), "head", ends_json(device->head));
+    json_t *gradient = device->gradient.count > 0 ? table_json(&device->gradient) : NULL;
+    json_t *json =
+        json_pack("{s:o, s:{s:o, s:o}, s:o*, s:o*, s:o*}", "device", facts, "layer",
+                  direction_names[TP_FORWARD], layer_json(&device->layer[TP_FORWARD]),
+                  direction_names[TP_BACKWARD], layer_json(&device->layer[TP_BACKWARD]), "gradient",
+                  gradient, "embed", ends_json(device->embed), "head", ends_json(device->head));
     if (!failed)
         return json;
     json_decref(json);

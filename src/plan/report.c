@@ -69,9 +69,10 @@ static const char *plural(int count)
 static void print_head(const struct tp_plan *plan, FILE *out)
 {
     fprintf(out,
-            "schedule %s%s over %d stage%s, %d replica%s, op %d; %d sequence%s of %d tokens a "
+            "schedule %s%s%s over %d stage%s, %d replica%s, op %d; %d sequence%s of %d tokens a "
             "replica\n",
-            tp_schedule_name(plan->schedule), plan->recompute ? " with recompute" : "", plan->pipe,
+            tp_schedule_name(plan->schedule), plan->recompute ? " with recompute" : "",
+            plan->delay_wgrad ? " with delayed weight gradients" : "", plan->pipe,
             plural(plan->pipe), plan->data, plural(plan->data), plan->op, plan->batch,
             plural(plan->batch), plan->seq_len);
 }
@@ -198,7 +199,7 @@ static char mark_of(const struct tp_trace_event *event, int number)
 {
     if (strcmp(event->name, "forward") == 0)
         return (char)('0' + number % 10);
-    return (char)('a' + number % 26);
+    return strcmp(event->name, "backward") == 0 ? (char)('a' + number % 26) : '#';
 }
 
 /* Which slice of its group the event is of. */
@@ -242,7 +243,8 @@ static void print_timeline(const struct tp_plan *plan, const struct tp_trace *tr
         memset(timeline.rows[row], '.', COLUMNS);
     for (size_t i = 0; i < count && makespan > 0; i++)
         draw(&timeline, plan, &events[i], makespan);
-    fprintf(out, "timeline of %.6g s: stages down, digits forward, letters backward\n", makespan);
+    fprintf(out, "timeline of %.6g s: stages down, digits forward, letters backward%s\n", makespan,
+            plan->delay_wgrad ? ", # weight gradients" : "");
     for (int stage = 0; stage < plan->n_stages; stage++)
         if (row_of(&timeline, stage) >= 0)
             fprintf(out, "%6d |%s|\n", stage, timeline.rows[row_of(&timeline, stage)]);

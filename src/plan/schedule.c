@@ -249,6 +249,7 @@ enum tp_status tp_schedule_new(const struct tp_plan *plan, int stage, struct tp_
     schedule->group = shape.group;
     schedule->slots = shape.slots;
     schedule->alternates = shape.alternates;
+    schedule->delay_wgrad = shape.delay_wgrad;
     append_all(schedule, plan);
     *out = schedule;
     return TP_OK;
@@ -275,6 +276,7 @@ void tp_schedule_widen(const struct tp_schedule *schedule, struct tp_stage_shape
     shape->input_rows = larger(shape->input_rows, schedule->input_rows);
     shape->unit_rows = larger(shape->unit_rows, schedule->unit_rows);
     shape->alternates = shape->alternates || schedule->alternates;
+    shape->delay_wgrad = shape->delay_wgrad || schedule->delay_wgrad;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (*counts[i].most < counts[i].needed)
             *counts[i].most = counts[i].needed;

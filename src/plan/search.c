@@ -155,6 +155,7 @@ static void find_facts(const struct way *way, struct tp_plan *facts)
                               .n_stages = task->pipe,
                               .recompute = way->recompute,
                               .zero = task->zero,
+                              .delay_wgrad = task->delay_wgrad,
                               .n_flights = 1};
 }
 
@@ -343,6 +344,7 @@ static enum tp_status add_cut(struct way *way, int group_size, const struct tp_s
     plan->op = task->cost->op;
     plan->recompute = way->recompute;
     plan->zero = task->zero;
+    plan->delay_wgrad = task->delay_wgrad;
     return starts_add(&way->starts, plan);
 }
 
@@ -611,7 +613,8 @@ static enum tp_status search_flight(const struct tp_search_task *task, struct tp
 
     list_schedules(&hunt);
     enum tp_status status = try_schedules(&hunt, task->recompute == TP_RECOMPUTE_CELL, task->work);
-    if (status == TP_OK && task->recompute == TP_RECOMPUTE_NEEDED && lack(&hunt.first) > 0)
+    if (status == TP_OK && task->recompute == TP_RECOMPUTE_NEEDED && !task->delay_wgrad &&
+        lack(&hunt.first) > 0)
         status = try_schedules(&hunt, true, task->work / 2);
     if (status != TP_OK) {
         tp_found_fini(&hunt.best);
@@ -662,6 +665,7 @@ enum tp_status tp_search_plan(const struct tp_search_task *task, struct tp_found
         return tp_fail(TP_ERR_USAGE,
                        "--accumulate %d: expected at most %d, the sequences of a step",
                        task->flights, task->batch);
+    TP_TRY(tp_cost_check_delay(task->cost, task->delay_wgrad));
     return task->flights > 1 ? search_flights(task, found) : search_flight(task, found);
 }
 

@@ -241,6 +241,31 @@ static void count_alive(struct replay *replay, int k, const struct tp_unit *unit
         result->peak_tokens = stage->tokens;
 }
 
+/* After its last backward a group's weight gradients come, which no message waits for. */
+static enum tp_status add_gradients(struct replay *replay, int k, const struct tp_unit *unit)
+{
+    const struct tp_plan *plan = replay->plan;
+    const struct tp_cost *cost = replay->cost;
+    struct stage *stage = &replay->stages[k];
+    const double begin = stage->free;
+    double slowest = 0;
+    char place[TP_COST_PLACE];
+
+    for (int rank = k * plan->op; rank < (k + 1) * plan->op; rank++) {
+        const int device = tp_cost_device_of(cost, rank);
+        const double seconds = plan->stages[k].n_layer *
+                               cost->gradient(cost->self, device, unit->sequences, plan->seq_len);
+        if (!tp_cost_is_time(seconds))
+            return fail_time(tp_cost_place(cost, device, "gradient", place), unit,
+                             "the weight gradients", seconds);
+        slowest = fmax(slowest, seconds);
+    }
+    stage->free = begin + slowest;
+    replay->result->stages[k].busy += slowest;
+    add_trace(replay, k, TP_TRACK_COMPUTE, "weight gradients", begin, stage->free, unit, -1);
+    return TP_OK;
+}
+
 /* The next turn of a stage, whose message has been sent. */
 static enum tp_status take_turn(struct replay *replay, int k)
 {
@@ -262,6 +287,8 @@ static enum tp_status take_turn(struct replay *replay, int k)
     add_trace(replay, k, TP_TRACK_COMPUTE, names[direction], begin, stage->free, unit, -1);
     if (exists(replay, receiver(k, direction)))
         TP_TRY(send_result(replay, k, unit, stage->free));
+    if (replay->plan->delay_wgrad && direction == TP_BACKWARD && unit->number == 0)
+        TP_TRY(add_gradients(replay, k, unit));
     stage->done[direction]++;
     find_turn(stage);
     return TP_OK;
@@ -397,6 +424,7 @@ enum tp_status tp_simulate(const struct tp_plan *plan, const struct tp_cost *cos
                             .trace = trace,
                             .n_units = tp_units_count(plan),
                             .result = &result};
+    TP_TRY(tp_cost_check_delay(cost, plan->delay_wgrad));
     enum tp_status status = replay_init(&replay);
 
     if (status == TP_OK)

@@ -62,6 +62,7 @@ static void rewind_list(struct tp_engine *engine)
     for (int i = 0; i < tp_engine_count_transfers(engine->schedule); i++)
         engine->transfers[i].state = IDLE;
     engine->begun = engine->computed = engine->oldest = 0;
+    engine->delayed = NULL;
     engine->n_started = engine->n_summed = 0;
     engine->exchanging = engine->grid->data > 1 && trains(engine->schedule);
 }

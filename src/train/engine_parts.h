@@ -65,6 +65,8 @@ struct tp_engine {
     double *enqueued;       /* [computes] when each was */
     double device_free;     /* when the latest that is computed was */
 
+    const struct tp_unit *delayed; /* whose group's weight gradients are being computed, or NULL */
+
     const struct transfer *awaited; /* what the list waits for, NULL when that is not a message */
     const char *awaited_text;       /* then this */
     double moved;                   /* time of the latest progress */
@@ -72,7 +74,7 @@ struct tp_engine {
 };
 
 /* What an event of a trace is called: a place in tp_engine_event_names. */
-enum event { FORWARD, BACKWARD, SENT, RECEIVED, SUMMED, REDUCED, UPDATED };
+enum event { FORWARD, BACKWARD, SENT, RECEIVED, SUMMED, REDUCED, UPDATED, GRADIENTS };
 
 /* Adds what has just ended, of a unit or (NULL) of all of them, to the trace. */
 void tp_engine_add_event(struct tp_engine *engine, enum event name, enum tp_track track,

@@ -32,8 +32,11 @@ static int tag_of(enum tp_direction direction, int unit)
 /* ---- Trace ---- */
 
 const char *const tp_engine_event_names[] = {
-    [FORWARD] = "forward", [BACKWARD] = "backward", [SENT] = "send",      [RECEIVED] = "receive",
-    [SUMMED] = "sum",      [REDUCED] = "reduce",    [UPDATED] = "update", [UPDATED + 1] = NULL};
+    [FORWARD] = "forward", [BACKWARD] = "backward",
+    [SENT] = "send",       [RECEIVED] = "receive",
+    [SUMMED] = "sum",      [REDUCED] = "reduce",
+    [UPDATED] = "update",  [GRADIENTS] = "weight gradients",
+    [GRADIENTS + 1] = NULL};
 
 void tp_engine_trace(struct tp_engine *engine, struct tp_trace *trace, double origin)
 {
@@ -75,8 +78,19 @@ static void trace_compute(struct tp_engine *engine, const struct tp_action *acti
     const double enqueued = engine->enqueued[engine->computed];
     const double began = enqueued > engine->device_free ? enqueued : engine->device_free;
 
+    if (engine->trace == NULL)
+        return;
     tp_engine_add_event(engine, action->direction == TP_FORWARD ? FORWARD : BACKWARD,
                         TP_TRACK_COMPUTE, began, &engine->schedule->units[action->unit], -1);
+    engine->device_free = tp_clock_now();
+}
+
+static void trace_gradients(struct tp_engine *engine)
+{
+    if (engine->trace == NULL)
+        return;
+    tp_engine_add_event(engine, GRADIENTS, TP_TRACK_COMPUTE, engine->device_free, engine->delayed,
+                        -1);
     engine->device_free = tp_clock_now();
 }
 
@@ -127,10 +141,19 @@ static enum tp_status finish(struct tp_engine *engine, struct transfer *transfer
         stage->self, transfer->direction, transfer->unit);
 }
 
+/* Is what comes before a transfer computed? Delayed weight gradients read inputs of their group, in
+ * whose place another one may come. */
+static bool may_start(const struct tp_engine *engine, const struct transfer *transfer)
+{
+    const bool is_input = transfer->kind == RECEIVE && transfer->direction == TP_FORWARD;
+
+    return engine->computed >= transfer->after && !(is_input && engine->delayed != NULL);
+}
+
 /* Takes a transfer as far as it gets without waiting. */
 static enum tp_status advance(struct tp_engine *engine, struct transfer *transfer, bool *moved)
 {
-    if (transfer->state == POSTED && engine->computed >= transfer->after) {
+    if (transfer->state == POSTED && may_start(engine, transfer)) {
         TP_TRY(start(engine, transfer));
         *moved = true;
     }
@@ -152,20 +175,61 @@ static const struct tp_action *oldest_compute(struct tp_engine *engine)
     return &engine->schedule->actions[engine->oldest];
 }
 
-static enum tp_status poll_computes(struct tp_engine *engine, bool *moved)
+/* Is what the device was given computed? */
+static bool is_idle(const struct tp_engine *engine)
+{
+    return engine->computed == engine->begun && engine->delayed == NULL;
+}
+
+/* Weight gradients come behind their group's last backward, before what was begun after it. */
+static void end_gradients(struct tp_engine *engine)
+{
+    trace_gradients(engine);
+    engine->delayed = NULL;
+}
+
+static enum tp_status poll_gradients(struct tp_engine *engine, bool *moved)
 {
     const struct tp_stage *stage = engine->stage;
+    bool done = false;
+
+    if (engine->delayed == NULL)
+        return TP_OK;
+    TP_TRY(stage->poll_gradients(stage->self, engine->delayed, &done));
+    if (done)
+        end_gradients(engine);
+    *moved = *moved || done;
+    return TP_OK;
+}
+
+/* The oldest unit that is not computed. */
+static enum tp_status poll_unit(struct tp_engine *engine, bool *done)
+{
+    const struct tp_stage *stage = engine->stage;
+    const struct tp_action *action = oldest_compute(engine);
+    const struct tp_unit *unit = &engine->schedule->units[action->unit];
+
+    TP_TRY(stage->poll(stage->self, action->direction, unit, done));
+    if (!*done)
+        return TP_OK;
+    if (engine->delayed != NULL)
+        end_gradients(engine);
+    trace_compute(engine, action);
+    if (engine->schedule->delay_wgrad && action->direction == TP_BACKWARD && unit->number == 0)
+        engine->delayed = unit;
+    engine->oldest++;
+    engine->computed++;
+    return TP_OK;
+}
+
+static enum tp_status poll_computes(struct tp_engine *engine, bool *moved)
+{
+    TP_TRY(poll_gradients(engine, moved));
     while (engine->computed < engine->begun) {
-        const struct tp_action *action = oldest_compute(engine);
         bool done = false;
-        TP_TRY(stage->poll(stage->self, action->direction, &engine->schedule->units[action->unit],
-                           &done));
+        TP_TRY(poll_unit(engine, &done));
         if (!done)
             return TP_OK;
-        if (engine->trace != NULL)
-            trace_compute(engine, action);
-        engine->oldest++;
-        engine->computed++;
         *moved = true;
     }
     return TP_OK;
@@ -210,7 +274,10 @@ static enum tp_status fail_stuck(struct tp_engine *engine)
     if (transfer == NULL && engine->awaited_text == NULL && engine->n_active > 0)
         transfer = engine->active[0];
 
-    if (engine->computed < engine->begun) {
+    if (engine->delayed != NULL) {
+        snprintf(what, sizeof what, "its device to compute the weight gradients of group %d",
+                 engine->delayed->slice.group);
+    } else if (engine->computed < engine->begun) {
         const struct tp_action *action = oldest_compute(engine);
         name_unit(action->direction, &engine->schedule->units[action->unit], unit, sizeof unit);
         snprintf(what, sizeof what, "its device to compute %s", unit);
@@ -247,7 +314,7 @@ enum tp_status tp_engine_turn(struct tp_engine *engine)
     }
     if (engine->armed && engine->watchdog > 0 && tp_clock_now() - engine->moved > engine->watchdog)
         return fail_stuck(engine);
-    tp_comm_pause(engine->moved, engine->computed < engine->begun);
+    tp_comm_pause(engine->moved, !is_idle(engine));
     return TP_OK;
 }
 
@@ -263,7 +330,7 @@ enum tp_status tp_engine_wait_transfer(struct tp_engine *engine, const struct tr
 enum tp_status tp_engine_wait_all(struct tp_engine *engine)
 {
     tp_engine_begin_wait(engine, NULL, NULL);
-    while (engine->computed < engine->begun || engine->n_active > 0)
+    while (!is_idle(engine) || engine->n_active > 0)
         TP_TRY(tp_engine_turn(engine));
     return TP_OK;
 }

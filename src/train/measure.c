@@ -21,6 +21,7 @@ enum { GRAIN = 8 };
 struct list {
     struct tp_measure *measure;
     int seq_len, most_sequences, most_tokens;
+    bool delay_wgrad;
 };
 
 static int smaller(int a, int b)
@@ -93,7 +94,10 @@ static void add_pair(struct list *list, int sequences, int s, int c, bool held_o
 }
 
 /* The first of the list are short and always measured. */
-enum { ALWAYS = 6 };
+static int count_always(bool delay_wgrad)
+{
+    return delay_wgrad ? 7 : 6;
+}
 
 static void list_coarse(struct list *list)
 {
@@ -104,6 +108,11 @@ static void list_coarse(struct list *list)
     add_part(list, TP_MEASURED_EMBED, eighth);
     add_part(list, TP_MEASURED_HEAD, eighth < chunk ? eighth : chunk);
     add_part(list, TP_MEASURED_UPDATE, 1);
+    if (list->delay_wgrad) {
+        add_part(list, TP_MEASURED_GRADIENTS, eighth);
+        add_part(list, TP_MEASURED_GRADIENTS, T);
+        add_part(list, TP_MEASURED_GRADIENTS, list->most_tokens);
+    }
     add_layer(list, 1, T);
     add_layer(list, 1, T / 2);
     add_layer(list, 1, T / 4);
@@ -189,6 +198,7 @@ static void shape_rig(struct rig *rig, int n_layer, int sequences)
                                      .slots = 1,
                                      .train = true,
                                      .alternates = true,
+                                     .delay_wgrad = rig->worker->settings->delay_wgrad,
                                      .op = grid->op,
                                      .op_rank = grid->o};
     rig->measure->head_chunk = (int)tp_head_rows(shape);
@@ -345,9 +355,12 @@ static enum tp_status time_part(struct rig *rig, const struct tp_measure_item *i
 {
     static const enum tp_part parts[] = {[TP_MEASURED_LAYER] = TP_PART_LAYER,
                                          [TP_MEASURED_EMBED] = TP_PART_EMBED,
-                                         [TP_MEASURED_HEAD] = TP_PART_HEAD};
+                                         [TP_MEASURED_HEAD] = TP_PART_HEAD,
+                                         [TP_MEASURED_GRADIENTS] = TP_PART_GRADIENTS};
+    const bool backward_only = item->part == TP_MEASURED_GRADIENTS;
+
     rig->layer = (rig->layer + 1) % rig->shape.layers.n_layer;
-    for (int direction = 0; direction < 2; direction++) {
+    for (int direction = backward_only; direction < 2; direction++) {
         const double began = tp_clock_now();
         TP_TRY(tp_cell_compute(rig->cell, parts[item->part], rig->layer,
                                (enum tp_direction)direction, unit));
@@ -400,7 +413,7 @@ static enum tp_status warm_up(struct rig *rig)
 {
     struct tp_shot shot;
 
-    for (int i = 0; i < ALWAYS && i < rig->measure->n_items; i++)
+    for (int i = 0; i < count_always(rig->shape.delay_wgrad) && i < rig->measure->n_items; i++)
         for (int layer = 0; layer < (i == 1 ? rig->shape.layers.n_layer : 1); layer++)
             TP_TRY(take_shot(rig, &rig->measure->items[i], &shot));
     return TP_OK;
@@ -439,7 +452,7 @@ static enum tp_status agree(struct rig *rig, int round, int index, enum tp_statu
                       mine != TP_OK};
 
     TP_TRY(tp_comm_allreduce_max(rig->worker->world, most, 3));
-    const bool always = round == 0 && index < ALWAYS;
+    const bool always = round == 0 && index < count_always(rig->shape.delay_wgrad);
     *verdict = MEASURE;
     if (most[2] || (!always && 1e-6 * (double)most[0] > rig->seconds))
         *verdict = STOP;
@@ -505,7 +518,9 @@ enum tp_status tp_measure(struct tp_worker *worker, int most_sequences, double b
                           double seconds, struct tp_measure *measure)
 {
     struct rig rig = {.worker = worker, .measure = measure, .began = began, .seconds = seconds};
-    struct list list = {.measure = measure, .seq_len = worker->seq_len};
+    struct list list = {.measure = measure,
+                        .seq_len = worker->seq_len,
+                        .delay_wgrad = worker->settings->delay_wgrad};
 
     memset(measure, 0, sizeof *measure);
     tp_phase_begin();

@@ -129,6 +129,10 @@ static enum tp_status check_order(const struct tp_settings *s, const struct tp_p
         return tp_fail(TP_ERR_USAGE, "--recompute %s: contradicts --plan %s, whose recompute is %s",
                        tp_recompute_choices[s->recompute], s->plan,
                        plan->recompute ? "true" : "false");
+    if (s->delay_wgrad && !plan->delay_wgrad)
+        return tp_fail(TP_ERR_USAGE,
+                       "--delay-wgrad-compute: contradicts --plan %s, whose delay_wgrad is false",
+                       s->plan);
     if (s->accumulate > 0 && s->accumulate != plan->n_flights)
         return tp_fail(TP_ERR_USAGE, "--accumulate %d: contradicts --plan %s, which has %d flights",
                        s->accumulate, s->plan, plan->n_flights);
@@ -245,6 +249,7 @@ static enum tp_status make_plan(struct tp_worker *worker, struct tp_planned *pla
                                         .schedule = s->schedule,
                                         .recompute = (enum tp_recompute)s->recompute,
                                         .zero = s->zero,
+                                        .delay_wgrad = s->delay_wgrad,
                                         .slices = slices.count > 0 ? &slices : NULL,
                                         .group_size = s->group_size,
                                         .flights = s->accumulate,
@@ -308,6 +313,7 @@ static enum tp_status read_numbers(const struct tp_worker *worker, const int *at
                                   .schedule = (enum tp_schedule_kind)at[0],
                                   .recompute = at[1],
                                   .zero = worker->settings->zero,
+                                  .delay_wgrad = worker->settings->delay_wgrad,
                                   .n_stages = grid->pipe_size,
                                   .n_flights = at[2]};
     struct tp_plan *plan;

@@ -227,6 +227,19 @@ static enum tp_status fit_ends(struct samples *samples, struct tp_profile_device
     return TP_OK;
 }
 
+/* Delayed weight gradients, where they were measured. */
+static enum tp_status fit_gradients(struct samples *samples, struct tp_profile_device *device)
+{
+    struct tp_curve curve;
+
+    TP_TRY(fit_curve(samples, TP_MEASURED_GRADIENTS, TP_BACKWARD, &curve));
+    enum tp_status status = TP_OK;
+    if (curve.count > 0)
+        status = spread(&curve, 1, &device->layer[TP_BACKWARD].base, &device->gradient);
+    free(curve.points);
+    return status;
+}
+
 /* The slowest kind's counts, since all stages wait for it. */
 static enum tp_status fit_update(struct samples *samples, double parameters,
                                  struct tp_profile *profile)
@@ -267,6 +280,7 @@ static enum tp_status fit_kind(struct samples *samples, int rank, const struct t
     device->peak_flops = TP_REFERENCE_FLOPS / fastest_reference(samples);
     device->reference_flops = TP_REFERENCE_FLOPS / samples->reference;
     TP_TRY(fit_layer(samples, worker->seq_len, device, errors));
+    TP_TRY(fit_gradients(samples, device));
     TP_TRY(fit_ends(samples, device));
     return fit_update(samples, facts->parameters, profile);
 }
@@ -471,11 +485,17 @@ static enum tp_status make_key(struct tp_worker *worker, unsigned long long *key
     const int ranks = tp_comm_size(worker->world);
     const struct tp_grid *grid = &worker->grid;
     const int batch = tp_worker_largest_share(worker);
-    const int shapes[] = {model->n_embd,   model->n_head,
-                          model->n_inner,  model->vocab_size,
-                          worker->seq_len, batch < MOST_SEQUENCES ? batch : MOST_SEQUENCES,
-                          grid->node_size, grid->data,
-                          grid->pipe_size, grid->op};
+    const int shapes[] = {model->n_embd,
+                          model->n_head,
+                          model->n_inner,
+                          model->vocab_size,
+                          worker->seq_len,
+                          batch < MOST_SEQUENCES ? batch : MOST_SEQUENCES,
+                          grid->node_size,
+                          grid->data,
+                          grid->pipe_size,
+                          grid->op,
+                          worker->settings->delay_wgrad};
     struct kind *kinds = calloc((size_t)ranks, sizeof *kinds);
     XXH64_state_t *hash = XXH64_createState();
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "plan/search.h"
 #include "train/settings.h"
 
 const char *const tp_tokenizer_choices[] = {"bytes", NULL};
@@ -121,6 +122,9 @@ enum tp_status tp_settings_check(const struct tp_settings *settings)
     TP_TRY(check_model(settings));
     TP_TRY(check_pairs(settings));
     TP_TRY(check_outputs(settings));
+    if (settings->delay_wgrad && settings->recompute == TP_RECOMPUTE_CELL)
+        return tp_fail(TP_ERR_USAGE, "--delay-wgrad-compute: expected it without --recompute cell, "
+                                     "which does not keep what weight gradients are made of");
     if (settings->min_lr > settings->lr)
         return tp_fail(TP_ERR_USAGE, "--min-lr %g: expected at most --lr %g", settings->min_lr,
                        settings->lr);

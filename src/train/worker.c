@@ -217,6 +217,7 @@ enum tp_status tp_worker_plan(const struct tp_worker *worker, struct tp_plan **o
     plan->op = grid->op;
     plan->recompute = settings->recompute == TP_RECOMPUTE_CELL;
     plan->zero = settings->zero;
+    plan->delay_wgrad = settings->delay_wgrad;
     status = deal_flights(worker, &plan);
     if (status == TP_OK)
         *out = plan;
