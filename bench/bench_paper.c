@@ -956,6 +956,8 @@ int main(int argc, char **argv)
         tp_options_help(rows, N_ROWS, stdout);
         return 0;
     }
+    if (tp_options_refuse_arguments(&options) != TP_OK)
+        return 2;
     enum tp_status status = published_load(s.data, &published);
     if (status == TP_OK) {
         status = run(&published, s.out);

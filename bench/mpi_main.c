@@ -16,14 +16,14 @@ static int run_command(const struct tp_option *rows, int n_rows, void *settings,
                        enum tp_status (*run)(const void *settings, struct tp_comm *world))
 {
     struct tp_options options;
-    enum tp_status status = TP_OK;
 
     if (tp_options_parse(&options, rows, n_rows, settings, argc, argv) != TP_OK)
         return 2;
-    if (!options.help)
-        status = run(settings, world);
-    else if (tp_comm_rank(world) == 0)
+    enum tp_status status = tp_options_refuse_arguments(&options);
+    if (options.help && tp_comm_rank(world) == 0)
         tp_options_help(rows, n_rows, stdout);
+    else if (!options.help && status == TP_OK)
+        status = run(settings, world);
     tp_options_fini(&options);
     return status == TP_OK ? 0 : status == TP_ERR_USAGE ? 2 : 1;
 }

@@ -529,10 +529,10 @@ int report_main(const struct tp_option *rows, int n_rows, void *settings, int ar
 
     if (tp_options_parse(&options, rows, n_rows, settings, argc, argv) != TP_OK)
         return 2;
-    enum tp_status status = TP_OK;
+    enum tp_status status = tp_options_refuse_arguments(&options);
     if (options.help)
         tp_options_help(rows, n_rows, stdout);
-    else
+    else if (status == TP_OK)
         status = run(settings);
     tp_options_fini(&options);
     return status == TP_OK ? 0 : status == TP_ERR_USAGE ? 2 : 1;

@@ -135,6 +135,7 @@ START_TEST(every_type)
     for (int i = 0; i < ROWS; i++)
         ck_assert(tp_options_given(&options, rows[i].name));
     ck_assert_int_eq(options.positional.count, 0);
+    ck_assert_int_eq(tp_options_refuse_arguments(&options), TP_OK);
     tp_options_fini(&options);
 }
 END_TEST
@@ -153,6 +154,7 @@ START_TEST(aliases_lists_and_positionals)
     ck_assert_str_eq(options.positional.at[1], "more");
     ck_assert_str_eq(options.positional.at[2], "--layers");
     ck_assert_str_eq(options.positional.at[3], "e");
+    ck_assert_int_eq(tp_options_refuse_arguments(&options), TP_ERR_USAGE);
     tp_options_fini(&options);
 }
 END_TEST

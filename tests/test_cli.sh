@@ -81,6 +81,8 @@ for command in train eval generate profile doctor; do
     works '^ *--help' "$terapipe" $command --help
 done
 works '^ready to train$' cat doctor.out
+loader=/lib64/ld-linux-x86-64.so.2 # as bundles with a C library of their own start programs
+[ ! -x $loader ] || works '^ready to train$' $loader "$terapipe" doctor
 for style in cpu gpu; do
     works "^rank 0 +kernels as for a $style; gemm by" "$terapipe" doctor --kernels $style
 done
@@ -269,6 +271,11 @@ export OCL_ICD_VENDORS
 fails 1 'OpenCL.*install' $train
 fails 1 'OpenCL.*install' doctor
 unset OCL_ICD_VENDORS
+case $(cat doctor.out) in
+*'Portable Computing Language'*) # the only platform, if the others have no device
+    POCL_CACHE_DIR=/dev/null/cache "$terapipe" doctor >out 2>err ||
+        judge 1 'OpenCL.*POCL_CACHE_DIR' $? 'terapipe doctor without a cache for PoCL' ;;
+esac
 fails 1 '/dev/null/run' train --load "$reference" --data-path "$reference/tokens.bin" \
     --train-iters 1 --save /dev/null/run
 fails 1 '/dev/full' $train --metrics /dev/full

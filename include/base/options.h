@@ -57,6 +57,10 @@ enum tp_status tp_options_parse(struct tp_options *options, const struct tp_opti
                                 int n_rows, void *settings, int argc, char **argv);
 void tp_options_fini(struct tp_options *options);
 
+/* TP_ERR_USAGE names the first argument that is none of an option's, for commands that take options
+ * only. Local. */
+enum tp_status tp_options_refuse_arguments(const struct tp_options *options);
+
 /* Was the option with this name given? An unknown name is our bug. Local. */
 bool tp_options_given(const struct tp_options *options, const char *name);
 

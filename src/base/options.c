@@ -382,6 +382,14 @@ done:
     return status;
 }
 
+enum tp_status tp_options_refuse_arguments(const struct tp_options *options)
+{
+    if (options->positional.count == 0)
+        return TP_OK;
+    return tp_fail(TP_ERR_USAGE, "%s: expected options only, see --help",
+                   options->positional.at[0]);
+}
+
 void tp_options_fini(struct tp_options *options)
 {
     for (int i = 0; i < options->n_rows; i++) {

@@ -165,13 +165,28 @@ static bool part_for_rank(const char *select, int node_rank, const char **part, 
     return false;
 }
 
+/* A platform without devices is one whose driver does not find, or does not like, what it needs. */
+static enum tp_status fail_without_devices(void)
+{
+    cl_platform_id platforms[MAX_PLATFORMS];
+    cl_uint count = 0;
+    char name[128];
+
+    if (clGetPlatformIDs(MAX_PLATFORMS, platforms, &count) != CL_SUCCESS || count == 0 ||
+        clGetPlatformInfo(platforms[0], CL_PLATFORM_NAME, sizeof(name), name, NULL) != CL_SUCCESS)
+        return tp_fail(TP_ERR_DEVICE, "no OpenCL device: no platform is installed "
+                                      "(on Debian and Ubuntu: apt-get install pocl-opencl-icd)");
+    return tp_fail(TP_ERR_DEVICE,
+                   "no OpenCL device: %s is installed but has none (PoCL needs a cache folder that "
+                   "it can write: POCL_CACHE_DIR, or pocl in XDG_CACHE_HOME or ~/.cache)",
+                   name);
+}
+
 enum tp_status tp_device_select(const char *select, int node_rank,
                                 const struct tp_device_info *infos, int count, int *index)
 {
     if (count == 0)
-        return tp_fail(TP_ERR_DEVICE,
-                       "no OpenCL device: no platform is installed or none has a "
-                       "device (on Debian and Ubuntu: apt-get install pocl-opencl-icd)");
+        return fail_without_devices();
     if (select == NULL) {
         *index = node_rank % count;
         return TP_OK;

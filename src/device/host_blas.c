@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
 #ifdef HAVE_CBLAS
 #include <cblas.h>
 #endif
@@ -71,7 +75,7 @@ bool tp_host_blas_init(const struct tp_device *device, int threads)
 
 #endif
 
-#if defined(HAVE_OPENBLAS_SET_NUM_THREADS) && defined(__x86_64__)
+#if defined(HAVE_OPENBLAS_SET_NUM_THREADS) && defined(__x86_64__) && defined(__linux__)
 
 /* The kernels that OpenBLAS should have taken, when it took those of a processor without AVX
  * although this one has more; NULL when its choice is good. */
@@ -96,13 +100,27 @@ static bool set(const char *variable, const char *value)
     return value != NULL && getenv(variable) == NULL && setenv(variable, value, 0) == 0;
 }
 
+/* The process runs another file than was asked for when the dynamic loader was started as a
+ * program, as bundles with a C library of their own do: it would take our first argument for the
+ * program. */
+static bool starts_by_loader(void)
+{
+    const char *asked = (const char *)getauxval(AT_EXECFN);
+    struct stat wanted, runs;
+
+    return asked != NULL && stat(asked, &wanted) == 0 && stat("/proc/self/exe", &runs) == 0 &&
+           (wanted.st_dev != runs.st_dev || wanted.st_ino != runs.st_ino);
+}
+
 /* By its own path, after which the process is named; that fails where the file is gone. Returns
- * when both do: then all goes on, slowly. */
+ * when both do, or would start something else: then all goes on, slowly. */
 static void restart(char **argv)
 {
     char path[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
 
+    if (starts_by_loader())
+        return;
     if (length > 0) {
         path[length] = '\0';
         execv(path, argv);
